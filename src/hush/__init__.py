@@ -1,0 +1,48 @@
+"""Machine learning with differential privacy: train privately, know what it cost, prove it, attack it.
+
+The names are looked up on first use, so that `hush.accounting` and the command line never load torch.
+"""
+
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hush import accounting as accounting
+    from hush import errors as errors
+    from hush import events as events
+    from hush import ledger as ledger
+    from hush import rng as rng
+    from hush.ledger import Ledger as Ledger
+    from hush.privacy import Budget as Budget
+    from hush.privacy import Evidence as Evidence
+    from hush.privacy import Guarantee as Guarantee
+    from hush.rng import Rng as Rng
+
+_HOME = {
+    "Budget": "hush.privacy",
+    "Evidence": "hush.privacy",
+    "Guarantee": "hush.privacy",
+    "Ledger": "hush.ledger",
+    "Rng": "hush.rng",
+}
+_ROOMS = ("accounting", "errors", "events", "ledger", "privacy", "rng")
+
+__all__ = [*_HOME, *_ROOMS]
+
+try:
+    __version__ = version("hush")
+except PackageNotFoundError:  # run from a source tree that was never installed
+    __version__ = "0.0.0"
+
+
+def __getattr__(name: str) -> object:
+    if name in _HOME:
+        return getattr(import_module(_HOME[name]), name)
+    if name in _ROOMS:
+        return import_module(f"hush.{name}")
+    raise AttributeError(f"module 'hush' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,168 @@
+"""The noise, the steps or the sampling probability that a budget allows. Never over budget.
+
+    >>> from hush.privacy import Budget
+    >>> noise = noise_for(Budget(epsilon=1.0, delta=1e-5), sampling_prob=0.01, steps=10_000)
+    >>> round(noise, 6)
+    3.812817
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from hush import _check, events
+from hush.accounting.guarantee import guarantee
+from hush.errors import InvalidValue, Unreachable
+from hush.privacy import Budget, Relation, check_relation
+
+CALIBRATED = ("exact", "rdp")
+_FINEST = 1e-9  # relative width of the bracket at which the search for a real number stops
+_NOISE_LIMITS = 1e-2, 1e9
+
+
+def sampled_gaussian(noise_multiplier: float, sampling_prob: float, steps: int) -> events.Event:
+    """The event of DP-SGD: `steps` Gaussian releases, each on a Poisson sample."""
+    return events.Repeated(events.PoissonSampled(events.Gaussian(noise_multiplier), sampling_prob), steps)
+
+
+def noise_for(
+    budget: Budget, *, sampling_prob: float, steps: int, relation: Relation = "add_remove", method: str = "exact"
+) -> float:
+    """The smallest noise multiplier, to nine digits, whose cost is inside the budget."""
+    prob, steps = _check.probability("sampling_prob", sampling_prob), _check.whole("steps", steps)
+
+    def over(log_noise: float) -> float:
+        return _excess(sampled_gaussian(math.exp(log_noise), prob, steps), budget, relation, method)
+
+    _ready(budget, relation, method)
+    least, most = (math.log(limit) for limit in _NOISE_LIMITS)
+    start = math.log(_first_noise(budget, prob, steps))
+    found = _boundary(over, start, least, most)
+    if found is None:
+        raise Unreachable(
+            f"no noise_multiplier up to {_NOISE_LIMITS[1]:g} meets {budget}; use fewer steps or a larger epsilon or delta."
+        )
+    return math.exp(found)
+
+
+def steps_for(
+    budget: Budget,
+    *,
+    noise_multiplier: float,
+    sampling_prob: float,
+    relation: Relation = "add_remove",
+    method: str = "exact",
+) -> int:
+    """The largest number of steps inside the budget; none at all is an error."""
+    noise = _check.positive("noise_multiplier", noise_multiplier)
+    prob = _check.probability("sampling_prob", sampling_prob)
+    _ready(budget, relation, method)
+
+    def fits(steps: int) -> bool:
+        return _excess(sampled_gaussian(noise, prob, steps), budget, relation, method) <= 0
+
+    if not fits(1):
+        raise Unreachable(f"one step already exceeds {budget}; use more noise or a smaller sampling_prob.")
+    low, high = 1, 2
+    while high <= _MOST_STEPS and fits(high):
+        low, high = high, 4 * high
+    if high > _MOST_STEPS:
+        return low
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def sampling_prob_for(
+    budget: Budget, *, noise_multiplier: float, steps: int, relation: Relation = "add_remove", method: str = "exact"
+) -> float:
+    """The largest sampling probability, to nine digits, whose cost is inside the budget."""
+    noise, steps = _check.positive("noise_multiplier", noise_multiplier), _check.whole("steps", steps)
+    _ready(budget, relation, method)
+
+    def over(log_inverse: float) -> float:
+        return _excess(sampled_gaussian(noise, math.exp(-log_inverse), steps), budget, relation, method)
+
+    found = _boundary(over, math.log(50.0), 0.0, math.log(1e12))
+    if found is None:
+        raise Unreachable(f"no sampling_prob down to 1e-12 meets {budget}; use more noise or fewer steps.")
+    return math.exp(-found)
+
+
+_MOST_STEPS = 10**12
+
+
+def _ready(budget: Budget, relation: Relation, method: str) -> None:
+    if not isinstance(budget, Budget):
+        raise InvalidValue(f"budget must be a Budget(epsilon, delta); got {budget!r}.")
+    check_relation(relation)
+    _check.one_of("method", method, CALIBRATED)
+
+
+def _excess(event: events.Event, budget: Budget, relation: Relation, method: str) -> float:
+    """log of the event's epsilon over the budget's: 0 or below is inside."""
+    spent = guarantee(event, delta=budget.delta, relation=relation, method=method).epsilon
+    return math.log(max(spent, 1e-300) / budget.epsilon) if spent > 0 else -math.inf
+
+
+def _first_noise(budget: Budget, sampling_prob: float, steps: int) -> float:
+    from hush.accounting import gdp
+
+    whole = gdp.analytic_noise(budget.epsilon, budget.delta) if budget.delta > 0 else 1.0
+    return min(max(whole * sampling_prob * math.sqrt(steps), 0.3), 1e6)
+
+
+def _boundary(over: Callable[[float], float], start: float, least: float, most: float) -> float | None:
+    """The smallest x in [least, most] at which a falling function is at most 0, from above, to a relative 1e-9.
+
+    A bracket, then the Illinois variant of the secant method. The end that is returned was itself evaluated and is
+    inside the budget.
+    """
+    inside, outside = _bracket(over, min(max(start, least), most), least, most)
+    if inside is None:
+        return None
+    if outside is None:
+        return inside[0]
+    (high, below), (low, above), side = inside, outside, 0
+    while high - low > _FINEST:
+        share = above / (above - below) if math.isfinite(below) else 0.5
+        # Aim a hair inside the budget, so that the last evaluation lands there.
+        point = low + min(max(share, 1e-3), 1 - 1e-3) * (high - low)
+        point = min(point + 0.3 * _FINEST, high - 0.1 * (high - low) * (side > 3))
+        value = over(point)
+        if value <= 0:
+            high, below, above = point, value, above / 2 if side < 0 else above
+            side = min(side, 0) - 1
+            if -value < _FINEST:
+                break
+        else:
+            low, above, below = point, value, below / 2 if side > 0 else below
+            side = max(side, 0) + 1
+    return high
+
+
+Point = tuple[float, float]
+
+
+def _bracket(
+    over: Callable[[float], float], start: float, least: float, most: float
+) -> tuple[Point | None, Point | None]:
+    """A point inside the budget and one outside it, from `start` outwards; None for one that does not exist."""
+    here, stride = (start, over(start)), 0.25
+    inside, outside = (here, None) if here[1] <= 0 else (None, here)
+    while inside is None or outside is None:
+        edge = (outside or here)[0] + stride if inside is None else (inside or here)[0] - stride
+        point = min(max(edge, least), most)
+        value = over(point)
+        if value <= 0:
+            inside = point, value
+            if point == least:
+                return inside, None
+        else:
+            outside = point, value
+            if point == most:
+                return None, outside
+        stride *= 2
+    return inside, outside

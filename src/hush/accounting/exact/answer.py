@@ -1,0 +1,82 @@
+"""The exact accountant's answer for any composition: which method serves, both directions, the worse of them."""
+
+from __future__ import annotations
+
+import math
+
+from hush.accounting import grid
+from hush.accounting.exact import search, single
+from hush.accounting.exact.phases import Direction
+from hush.accounting.exact.reading import Reading, read
+from hush.events import Event
+from hush.privacy import Relation
+
+Interval = tuple[float, float]
+_WIDE = 1e-4  # relative width from which the loss grid is asked as well
+
+
+def epsilon_interval(event: Event, *, delta: float, relation: Relation) -> tuple[Interval, str]:
+    """(lower, upper) of the smallest epsilon at delta, and the way it was found."""
+    reading = read(event, relation)
+    if not reading.is_private:
+        return (math.inf, math.inf), "no privacy at all"
+    left = _without_failures(reading, delta)
+    if left <= 0 or not _has_contour(reading):
+        return grid.epsilon_interval(event, delta=delta, relation=relation), "loss grid"
+    curve = single.curve_of(reading.phases, relation)
+    if curve is not None:
+        return single.epsilon_at(curve, left), "closed form"
+    found = search.epsilon_interval(reading.phases, _first(relation), left)
+    if relation != "replace_one" and not search.is_below(reading.phases, "add", found[1], left):
+        found = _worse(found, search.epsilon_interval(reading.phases, "add", left))
+    if found[1] * (1 - _WIDE) <= found[0]:
+        return found, "contour"
+    return _meet(found, grid.epsilon_interval(event, delta=delta, relation=relation)), "contour and loss grid"
+
+
+def delta_interval(event: Event, *, epsilon: float, relation: Relation) -> tuple[Interval, str]:
+    """(lower, upper) of the smallest delta at epsilon, and the way it was found."""
+    reading = read(event, relation)
+    if not reading.is_private:
+        return (1.0, 1.0), "no privacy at all"
+    if not _has_contour(reading):
+        return grid.delta_interval(event, epsilon=epsilon, relation=relation), "loss grid"
+    curve = single.curve_of(reading.phases, relation)
+    if curve is not None:
+        return _with_failures(reading, single.delta_at(curve, epsilon)), "closed form"
+    found = search.delta_interval(reading.phases, _first(relation), epsilon)
+    if relation != "replace_one" and not search.is_below(reading.phases, "add", epsilon, found[1]):
+        found = _worse(found, search.delta_interval(reading.phases, "add", epsilon))
+    found = _with_failures(reading, found)
+    if found[1] * (1 - _WIDE) <= found[0]:
+        return found, "contour"
+    return _meet(found, grid.delta_interval(event, epsilon=epsilon, relation=relation)), "contour and loss grid"
+
+
+def _first(relation: Relation) -> Direction:
+    return "replace" if relation == "replace_one" else "remove"
+
+
+def _has_contour(reading: Reading) -> bool:
+    return reading.is_served and (len(reading.phases.times) > 0 or not reading.phases.bounded)
+
+
+def _without_failures(reading: Reading, delta: float) -> float:
+    """delta left for the rest, from delta = 1 - intact * (1 - rest); at most 0 where failures alone exceed it."""
+    failed = -math.expm1(reading.log_intact)
+    return (delta - failed) / (1 - failed) * (1 - 1e-15)
+
+
+def _with_failures(reading: Reading, rest: Interval) -> Interval:
+    failed = -math.expm1(reading.log_intact)
+    low, high = (failed + (1 - failed) * end for end in rest)
+    return low * (1 - 1e-15), min(high * (1 + 1e-15), 1.0)
+
+
+def _worse(one: Interval, other: Interval) -> Interval:
+    return max(one[0], other[0]), max(one[1], other[1])
+
+
+def _meet(one: Interval, other: Interval) -> Interval:
+    """Both hold the truth, so their intersection does."""
+    return max(one[0], other[0]), min(one[1], other[1])

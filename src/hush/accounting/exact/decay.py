@@ -1,0 +1,205 @@
+"""How fast a transform falls along a vertical line, and how exact its quadrature is: two bounds, one device.
+
+For y > 0 the path of integration may be moved from u to u + i d(u), 0 <= d < pi / m, since the integrand is analytic
+there. On the moved path |e^{iyL}| = e^{-y arg w} falls with y, so a bound taken at height Y holds for every height above
+it. Moved the other way by a constant, the same integral is the constant in the trapezoid rule's error (Trefethen and
+Weideman 2014, Theorem 5.1). Both are integrals of positive smooth functions, taken on the nodes at hand.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy.special import ndtr
+
+from hush.accounting.exact.nodes import WINDOW, Nodes
+from hush.accounting.exact.phases import Floats
+from hush.accounting.exact.transforms import Complexes, Jumps, Whole
+
+Menu = tuple[tuple[float, float, float], ...]
+_KNEE = 0.25  # where, below the cut, the path has turned half way
+
+# (power of the loss's slope, cap as a share of pi/m, factor on the best quadratic rate; negative: on the slope itself)
+_FIRST: Menu = ((0.3, 0.9, 1.0),)
+_MORE: Menu = (
+    (0.0, 0.9, 1.0),
+    (0.6, 0.9, 1.0),
+    (0.3, 0.45, 1.0),
+    (0.6, 0.45, 1.0),
+    (0.6, 0.25, 1.0),
+    (1.0, 0.7, -1.0),
+    (1.0, 0.45, -1.0),
+    (1.0, 0.25, -1.0),
+    (1.0, 0.45, -0.3),
+    (1.0, 0.25, -0.3),
+    (1.0, 0.12, -0.3),
+    (1.0, 0.45, -0.1),
+    (1.0, 0.25, -0.1),
+)
+
+
+def _softened(place: Floats, growth: Floats) -> Floats:
+    """Bound on |ndtr(a + ib)|, with growth = e^{b^2/2}: shift the cdf's own path, from the left or from the right."""
+    return np.minimum(growth * ndtr(place), 1 + growth * ndtr(-place))
+
+
+def _growth(imaginary: Floats) -> Floats:
+    return np.exp(np.minimum(0.5 * imaginary * imaginary, 600.0))
+
+
+def _moved(nodes: Nodes, order: float, moved: Complexes, height: float) -> tuple[Floats, Complexes]:
+    """log of |density e^{zL}| at the moved nodes over its value on the real line, and the loss there."""
+    log_mixture = np.log1p(nodes.odds(moved))
+    here = np.log1p(nodes.odds(nodes.u))
+    loss, at_rest = log_mixture, here
+    if nodes.direction == "replace":
+        loss = log_mixture - np.log1p(nodes.odds(-moved))
+        at_rest = here - np.log1p(nodes.odds(-nodes.u))
+    exponent = 0.5 * (nodes.u * nodes.u - (moved * moved).real) - height * loss.imag
+    if nodes.direction == "add":  # the loss is -log w; its path is the mirror image, with the same moduli
+        exponent = exponent - order * (loss.real - at_rest)
+        return exponent, nodes.loss - (loss - at_rest)
+    exponent = exponent + (log_mixture.real - here) + order * (loss.real - at_rest)
+    return exponent, nodes.loss + (loss - at_rest)
+
+
+def _far_ratio(nodes: Nodes, moved: Complexes) -> Floats | float:
+    if nodes.far is None:
+        return 1.0
+    far = nodes.spread(nodes.far)
+    bound = _softened((far - moved.real) / WINDOW, _growth(moved.imag / WINDOW))
+    return np.asarray(bound / np.maximum(ndtr((far - nodes.u) / WINDOW), 1e-300))
+
+
+def moved_mass(part: Whole, moved: Complexes, stretch: Floats, height: float) -> Floats:
+    """Per phase: the tilted integral along the moved path at that height, relative to the one on the real line."""
+    nodes = part.nodes
+    exponent, loss = _moved(nodes, part.order, moved, height)
+    factor = stretch * np.exp(np.minimum(exponent, 600.0)) * _far_ratio(nodes, moved)
+    if part.cut is not None:
+        cut = part.cut
+        bound = _softened((cut.level - loss.real) / cut.softness, _growth(loss.imag / cut.softness))
+        factor = factor * bound / np.maximum(ndtr((cut.level - nodes.loss) / cut.softness), 1e-300)
+    return np.asarray(nodes.sums(part.tilted * factor))
+
+
+def quadrature_error(part: Whole | Jumps, height: float) -> float:
+    """Bound on the error of a transform up to that height over its value on the axis, by the trapezoid rule's theorem."""
+    nodes = part.nodes
+    moved, weight = nodes.lowered(height)
+    if isinstance(part, Whole):
+        return float(moved_mass(part, moved, weight, height) @ nodes.times) + nodes.cropped
+    # d(M^T - B^T) = T (M^(T-1) - B^(T-1)) dM + T B^(T-1) dJ; the first is at most twice M's own relative error.
+    exponent, loss = _moved(nodes, part.order, moved, height)
+    factor = weight * np.exp(np.minimum(exponent, 600.0)) * _far_ratio(nodes, moved)
+    jump = nodes.sums(_untilted_by_cuts(part) * factor * _jump_window(part, loss.real, loss.imag))
+    return 2 * quadrature_error(part.below, height) + float(jump @ nodes.times) * math.exp(-part.log_part)
+
+
+def _untilted_by_cuts(part: Jumps) -> Floats:
+    """The tilted weights of one step before any cut on the loss."""
+    nodes = part.nodes
+    return np.asarray(
+        np.exp(np.minimum(part.order * nodes.loss + nodes.log_weight, 600.0)) / nodes.spread(part.below.moment)
+    )
+
+
+def _paths(part: Whole, height: float, menu: Menu) -> list[tuple[Complexes, Floats]]:
+    """Candidate paths and their stretch. Each offset is proportional to a power of the slope, softly capped."""
+    nodes = part.nodes
+    shift, slope = nodes.spread(nodes.shift), nodes.slope_at(nodes.u)
+    share = np.maximum(slope / shift, 1e-300)
+    bend = nodes.bend() / shift
+    result = []
+    for power, cap_share, factor in menu:
+        shape = share**power
+        derivative = power * shape / share * bend
+        if factor > 0:  # the offset that makes the quadratic term of the exponent smallest
+            gain = nodes.sums(part.tilted * slope * shape)
+            cost = nodes.sums(part.tilted * (shape * shape + derivative * derivative))
+            scale = factor * gain / np.maximum(cost, 1e-300)
+        else:
+            scale = -factor * nodes.shift
+        cap = cap_share * math.pi / shift
+        bent = np.tanh(nodes.spread(scale * height) * shape / cap)
+        tangent = nodes.spread(scale * height) * derivative * (1 - bent * bent)
+        result.append((nodes.u + 1j * cap * bent, np.sqrt(1 + tangent * tangent)))
+    return result
+
+
+def log_tail(part: Whole, height: float, menu: Menu) -> tuple[float, Menu]:
+    """log of a bound on |transform| over its value on the axis from this height on, and the paths that gave it."""
+    nodes = part.nodes
+    bounds = np.array([np.log(moved_mass(part, *path, height)) for path in _paths(part, height, menu)])
+    best = np.minimum(bounds.min(axis=0), 0.0)
+    used = tuple(menu[index] for index in sorted(set(bounds.argmin(axis=0).tolist())))
+    return float(best @ nodes.times) - nodes.phases.gaussian * height * height / 2, used
+
+
+def whole_reach(part: Whole, target: float) -> tuple[float, float] | None:
+    """(height, log tail there) with the tail below e^-target, or None where no path is found."""
+    height = 1.12 * math.sqrt(2 * target / max(part.variance(), 1e-300))
+    menu = _FIRST
+    for attempt in range(16):
+        tail, used = log_tail(part, height, menu)
+        if tail <= -target:
+            return height, tail
+        menu = _FIRST + _MORE if attempt % 4 == 0 else used
+        height *= 1.12 if tail < -0.7 * target else 1.35
+    return None
+
+
+def jumps_reach(part: Jumps, target: float) -> tuple[float, float] | None:
+    """The same for a part with jumps, by the path on which the loss has a constant imaginary part."""
+    softness = part.lower.softness
+    turn = min(math.sqrt(2 * target) * softness, 0.8 * math.pi)
+    height = (target + 0.5 * (turn / softness) ** 2) / turn
+    for _ in range(6):
+        tail = _log_jump_tail(part, turn, height)
+        if tail <= -target:
+            return height, tail
+        height += max(target + tail, 0.5) / turn
+    return None
+
+
+def _log_jump_tail(part: Jumps, turn: float, height: float) -> float:
+    """|M^T - B^T| <= T |J| M(c)^(T-1), and |J| by moving its path until Im loss = turn wherever the loss is positive."""
+    nodes = part.nodes
+    rise = np.maximum(nodes.loss, 0.0) / (_KNEE * part.lower.level)
+    ramp = np.where(rise > 1e-6, rise**4 / (1 + rise**4), 0.0)
+    slope_of_ramp = 4 * rise**3 / (1 + rise**4) ** 2 / (_KNEE * part.lower.level)
+    turned = rise > 1e-6
+    moved = np.where(turned, _inverse_loss(nodes, np.where(turned, nodes.loss, 1.0) + 1j * turn * ramp), nodes.u)
+    stretch = np.abs(nodes.slope_at(nodes.u) * (1 + 1j * turn * slope_of_ramp) / nodes.slope_at(moved))
+    exponent, _ = _moved(nodes, part.order, moved, height)
+    window = _jump_window(part, nodes.loss, turn * ramp)
+    factor = stretch * np.exp(np.minimum(exponent, 600.0)) * window * _far_ratio(nodes, moved)
+    total = float(nodes.times @ nodes.sums(_untilted_by_cuts(part) * factor))
+    return math.log(max(total, 1e-300)) - part.log_part - nodes.phases.gaussian * height * height / 2
+
+
+def _jump_window(part: Jumps, loss: Floats, imaginary: Floats) -> Floats:
+    """Bound on the window between the two cuts, at a loss with that imaginary part."""
+    lower, upper = part.lower, part.upper
+    low, low_growth = (loss - lower.level) / lower.softness, _growth(imaginary / lower.softness)
+    rising = _softened(low, low_growth)
+    if upper is None:
+        return rising
+    high, high_growth = (loss - upper.level) / upper.softness, _growth(imaginary / upper.softness)
+    return np.minimum(rising + _softened(high, high_growth), low_growth * ndtr(-low) + high_growth * ndtr(-high))
+
+
+def _inverse_loss(nodes: Nodes, loss: Complexes) -> Complexes:
+    """The complex u at which the loss is this ("remove" and "replace" only; "add" has no large losses)."""
+    prob, shift = nodes.spread(nodes.prob), nodes.spread(nodes.shift)
+    ratio = np.exp(np.minimum(loss.real, 300.0) + 1j * loss.imag)
+    if nodes.direction == "remove":
+        shifted = np.log((ratio - (1 - prob)) / prob)
+    else:  # A g^2 + (1-q)(1-X) g - A X = 0 for g = e^{mu}, A = q e^{-m^2/2}
+        scale = prob * np.exp(-0.5 * shift**2)
+        half = (1 - prob) * (ratio - 1)
+        # The root that is positive for real X > 1, continued without crossing the square root's cut.
+        root = half * (1 + np.sqrt(1 + (2 * scale / half) ** 2 * ratio))
+        shifted = np.log(root / (2 * scale)) - 0.5 * shift**2
+    return np.asarray((shifted + 0.5 * shift**2) / shift)

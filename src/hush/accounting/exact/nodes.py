@@ -1,0 +1,211 @@
+"""Quadrature nodes for the loss of one sampled Gaussian step, all phases in one flat array.
+
+A step's moment generating function is an integral over the real line of a function that is analytic in a strip, so
+the trapezoid rule converges geometrically (Trefethen and Weideman 2014, Theorem 5.1). With u the output in units of
+the noise, m = 1 / noise_multiplier, q = sampling_prob and w(u) = 1 - q + q exp(m u - m^2 / 2):
+
+    remove   density phi(u) w(u), loss log w(u)
+    add      density phi(u),      loss -log w(u)
+    replace  density phi(u) w(u), loss log w(u) - log w(-u)
+
+All three are analytic for |Im u| < pi / m. Where the loss can be large the density is multiplied by a soft window that
+drops a far tail; its mass is known in closed form and counted against the upper end.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import log_ndtr, ndtr
+
+from hush.accounting.exact.phases import Direction, Floats, Phases
+
+WINDOW = 1.0  # softness of the far window, in units of the noise
+_SPREAD = math.sqrt(1 + WINDOW**2)
+_LOWEST = 8.8  # nodes further left weigh less than 1e-18 and carry no large loss
+_SHALLOW = 4.0  # phase in radians that the error's path may gain on the way down
+_CUSHION = 14.0  # room for up to a million steps: the error of each counts once
+
+
+def log_mixture(sampling_prob: Floats | float, exponent: Floats) -> Floats:
+    """log(1 - q + q e^v), relatively exact near 0 and without overflow."""
+    small = np.log1p(sampling_prob * np.expm1(np.minimum(exponent, 30.0)))
+    if exponent.max() <= 30:
+        return np.asarray(small)
+    large = np.logaddexp(np.log1p(-np.asarray(sampling_prob)), np.log(sampling_prob) + exponent)
+    return np.where(exponent <= 30, small, large)
+
+
+class Nodes:
+    """Nodes u, losses and log weights of every phase for one direction.
+
+    `digits` is how many powers of e below the answer an error may be. `fastest` is the largest |Im z| at which e^{zL} is
+    to be integrated: the nodes are then spread evenly in t = u + fastest/_PACE * loss, so that the phase between two
+    nodes stays bounded. `highest` cuts the nodes off at a |loss| beyond which the weight vanishes.
+    """
+
+    _PACE = 9.0
+
+    def __init__(
+        self,
+        phases: Phases,
+        direction: Direction,
+        log_delta: float,
+        *,
+        digits: float,
+        fastest: float = 0.0,
+        highest: float = math.inf,
+    ) -> None:
+        self.phases, self.direction, self.log_delta, self.digits = phases, direction, log_delta, digits
+        self.shift, self.prob, self.times = phases.shift, phases.sampling_prob, phases.times
+        self._sign = -1.0 if direction == "add" else 1.0
+        self._stretch = fastest / self._PACE
+        low, high = self._range(log_delta, highest)
+        widest = 3.0 if fastest else math.sqrt(digits + _CUSHION)
+        self.strip = np.minimum(0.9 * math.pi / self.shift, widest)
+        # On a line d below, the density grows by e^{d^2/2}, the window by as much again, e^{iyL} by e^{pace * d}.
+        rate = (digits + _CUSHION) / self.strip + self.strip + (self._PACE if fastest else 0.0)
+        self.spacing = 2 * math.pi / rate
+        self.cropped = float(self.times.sum() * ndtr(-_LOWEST))
+        self._place(low, high)
+        self._weigh()
+
+    def _range(self, log_delta: float, highest: float) -> tuple[Floats, Floats]:
+        reach = math.sqrt(2 * (math.log(self.times.sum()) - log_delta + self.digits))
+        if self.direction == "add":
+            self.far, self.far_mass = None, 0.0
+            return np.full_like(self.shift, -(reach + 5.0)), self._below(highest, np.full_like(self.shift, 9.0))
+        self.far = self.shift + _SPREAD * reach
+        # The window is the normal cdf, so the mass it drops is a normal tail with variance 1 + WINDOW^2.
+        dropped = (1 - self.prob) * ndtr(-self.far / _SPREAD) + self.prob * ndtr(-(self.far - self.shift) / _SPREAD)
+        self.far_mass = float(self.times @ dropped)
+        return np.full_like(self.shift, -_LOWEST), self._below(highest, self.far + 7 * WINDOW)
+
+    def _below(self, highest: float, high: Floats) -> Floats:
+        """Nodes need not go further than |loss| = highest, where w(u) = e^highest (w(-u) <= 1 for u >= -m/2)."""
+        if not math.isfinite(highest):
+            return high
+        limit = np.log1p(math.expm1(min(highest, 600.0)) / self.prob)
+        return np.minimum(high, (limit + self.shift**2 / 2) / self.shift + 0.5)
+
+    def _place(self, low: Floats, high: Floats) -> None:
+        first, last = (edge + self._stretch * self._distance(edge) for edge in (low, high))
+        counts = np.ceil((last - first) / self.spacing).astype(np.int64) + 1
+        ends = np.cumsum(counts)
+        self.start: NDArray[np.int64] = ends - counts
+        self._phase = None if len(counts) == 1 else np.repeat(np.arange(len(counts)), counts)
+        place = np.arange(ends[-1]) - self.spread(self.start)
+        t = self.spread(first) + place * self.spread(self.spacing)
+        self.u = t if not self._stretch else self._unstretch(t, low, high)
+
+    def spread(self, per_phase: NDArray[np.generic]) -> NDArray[np.generic]:
+        """One number per phase, repeated for each of its nodes."""
+        return per_phase[0] if self._phase is None else per_phase[self._phase]  # type: ignore[no-any-return]
+
+    def sums(self, values: NDArray[np.generic]) -> NDArray[np.generic]:
+        """Sums over the nodes of each phase, along the last axis."""
+        if self._phase is None:
+            return values.sum(axis=-1, keepdims=True)  # type: ignore[no-any-return]
+        return np.add.reduceat(values, self.start, axis=-1)
+
+    def _loss_at(self, u: Floats, prob: Floats | float, shift: Floats | float) -> Floats:
+        loss = log_mixture(prob, shift * u - shift**2 / 2)
+        if self.direction == "replace":
+            loss = loss - log_mixture(prob, -shift * u - shift**2 / 2)
+        return self._sign * loss
+
+    def _distance(self, u: Floats) -> Floats:
+        return self._sign * self._loss_at(u, self.prob, self.shift) if self._stretch else np.zeros_like(u)
+
+    def _unstretch(self, t: Floats, low: Floats, high: Floats) -> Floats:
+        """u with u + stretch * |loss|(u) = t: a table, then Newton."""
+        pieces, u = np.append(self.start, len(t)), np.empty_like(t)
+        for phase, (prob, shift) in enumerate(zip(self.prob, self.shift, strict=True)):
+            table = np.linspace(low[phase], high[phase] + 0.1, 800)
+            image = table + self._stretch * self._sign * self._loss_at(table, prob, shift)
+            here = slice(pieces[phase], pieces[phase + 1])
+            u[here] = np.interp(t[here], image, table)
+        prob, shift = self.spread(self.prob), self.spread(self.shift)
+        for _ in range(3):
+            image = u + self._stretch * self._sign * self._loss_at(u, prob, shift)
+            u = u - (image - t) / (1 + self._stretch * self.slope_at(u))
+        return u
+
+    def odds(self, u: NDArray[np.generic]) -> NDArray[np.generic]:
+        """q / (1 - q) * exp(m u - m^2 / 2): the odds that this output came from the shifted component."""
+        shift, prob = self.spread(self.shift), self.spread(self.prob)
+        exponent = shift * u - shift**2 / 2 + np.log(prob) - np.log1p(-prob)
+        real = np.minimum(exponent.real, 600.0)
+        return np.exp(real) if not np.iscomplexobj(u) else np.exp(real + 1j * exponent.imag)
+
+    def slope_at(self, u: NDArray[np.generic]) -> NDArray[np.generic]:
+        """d|loss|/du, for real or complex u."""
+        odds = self.odds(u)
+        share = odds / (1 + odds)
+        if self.direction == "replace":
+            back = self.odds(-u)
+            share = share + back / (1 + back)
+        return np.asarray(self.spread(self.shift) * share)
+
+    def _weigh(self) -> None:
+        prob, shift = self.spread(self.prob), self.spread(self.shift)
+        mixture = log_mixture(prob, shift * self.u - shift**2 / 2)
+        self.loss = self._loss_at(self.u, prob, shift) if self.direction == "replace" else self._sign * mixture
+        log_weight = -0.5 * self.u * self.u + np.log(self.spread(self.spacing) / math.sqrt(2 * math.pi))
+        if self._stretch:
+            log_weight = log_weight - np.log1p(self._stretch * self.slope_at(self.u))
+        if self.direction != "add":
+            log_weight = log_weight + mixture
+        if self.far is not None:
+            log_weight = log_weight + log_ndtr((self.spread(self.far) - self.u) / WINDOW)
+        self.log_weight: Floats = log_weight
+
+    def lowered(self, height: float) -> tuple[NDArray[np.complex128], Floats]:
+        """A path below the real line, and the weight that the trapezoid rule's error puts on each of its points.
+
+        By Cauchy, the error is at most twice the integral of |f| / (e^{2 pi depth / spacing} - 1) along any such path
+        in the strip (Trefethen and Weideman 2014, section 5). Where e^{iyL} turns fast the path stays shallow.
+        """
+        spacing = self.spread(self.spacing)
+        if self._stretch:
+            return self._lowered_evenly()
+        slope = self.slope_at(self.u)
+        depth = 1 / (1 / self.spread(self.strip) + height * slope / _SHALLOW)
+        tangent = depth * depth * height / _SHALLOW * self.bend()
+        weight = np.sqrt(1 + tangent * tangent) * 2 / np.expm1(2 * math.pi * depth / spacing)
+        return self.u - 1j * depth, weight
+
+    def _lowered_evenly(self) -> tuple[NDArray[np.complex128], Floats]:
+        """The same for stretched nodes, at constant depth in the variable in which they are evenly spaced."""
+        depth = self.spread(self.strip)
+        here = 1 + self._stretch * self.slope_at(self.u)
+        moved = self.u - 1j * depth / here
+        target = self.u + self._stretch * self._bare_loss(self.u) - 1j * depth
+        for _ in range(6):
+            moved = moved - (moved + self._stretch * self._bare_loss(moved) - target) / (
+                1 + self._stretch * self.slope_at(moved)
+            )
+        stretch = np.abs(here / (1 + self._stretch * self.slope_at(moved)))
+        return moved, stretch * 2 / np.expm1(2 * math.pi * depth / self.spread(self.spacing))
+
+    def bend(self) -> Floats:
+        """d slope / du on the real line."""
+        shift, odds = self.spread(self.shift), self.odds(self.u)
+        bend = odds / (1 + odds) ** 2
+        if self.direction == "replace":
+            back = self.odds(-self.u)
+            bend = bend - back / (1 + back) ** 2
+        return np.asarray(shift * shift * bend)
+
+    def _bare_loss(self, u: NDArray[np.generic]) -> NDArray[np.generic]:
+        """log(1 + odds) and its mirror image, which is |loss| up to a constant; for real or complex u."""
+        loss = np.log1p(self.odds(u))
+        return loss - np.log1p(self.odds(-u)) if self.direction == "replace" else loss
+
+    @cached_property
+    def weight(self) -> Floats:
+        """The weights of the density itself; they sum to 1 less the far mass."""
+        return np.exp(self.log_weight)

@@ -1,0 +1,173 @@
+"""One direction of a composition: the interval for epsilon at delta, or for delta at epsilon."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from hush.accounting import gdp
+from hush.accounting.exact import single
+from hush.accounting.exact.contour import Sum
+from hush.accounting.exact.layers import Ordinary, layered
+from hush.accounting.exact.phases import Direction, Phases
+
+Interval = tuple[float, float]
+_SMALLEST = 680.0  # deltas below e^-680 are reported as at most that
+_NARROW = 1e-8  # relative width that needs no second try
+_LITTLE_WORK, _MUCH_WORK = 1e5, 1.5e6  # contour nodes times quadrature nodes
+
+
+def epsilon_interval(phases: Phases, direction: Direction, delta: float) -> Interval:
+    """Lower and upper end of epsilon at delta; at worst (0, the Rényi bound)."""
+    if not phases.bounded and single.total_variation(_doubled(phases, direction)) <= delta:
+        return 0.0, 0.0
+    log_delta = math.log(delta)
+    ordinary = Ordinary(phases, direction, log_delta)
+    best = 0.0, math.inf
+    for attempt in _attempts(ordinary, ordinary.chernoff_epsilon()):
+        best = max(best[0], attempt[0]), min(best[1], attempt[1])
+        if best[1] * (1 - _NARROW) <= best[0]:
+            break
+    return best
+
+
+def delta_interval(phases: Phases, direction: Direction, epsilon: float) -> Interval:
+    """Lower and upper end of delta at epsilon; at worst (0, 1)."""
+    best, log_delta = (0.0, 1.0), -20.0
+    for _ in range(6):
+        ordinary = Ordinary(phases, direction, log_delta)
+        guess = max(min(ordinary.chernoff_log_delta(epsilon), -1e-3), -_SMALLEST)
+        if abs(guess - log_delta) <= 4:
+            break
+        log_delta = guess
+    for total in (_ordinary_sum(ordinary, epsilon), _layered_sum(ordinary, epsilon)):
+        if total is not None:
+            value, (below, above) = total.value(epsilon)[0], total.error(epsilon)
+            best = max(best[0], value - below), min(best[1], value + above)
+            if best[1] * (1 - _NARROW) <= best[0]:
+                break
+    return best
+
+
+def _ordinary_sum(ordinary: Ordinary, epsilon: float) -> Sum | None:
+    line = ordinary.line(epsilon, _LITTLE_WORK)
+    return None if line is None else Sum([line])
+
+
+def _layered_sum(ordinary: Ordinary, epsilon: float) -> Sum | None:
+    if ordinary.direction == "add" or epsilon <= 0:
+        return None
+    return layered(ordinary.phases, ordinary.direction, ordinary.log_delta, epsilon, _MUCH_WORK)
+
+
+def is_below(phases: Phases, direction: Direction, epsilon: float, delta: float) -> bool:
+    """Whether this direction is surely no worse than (epsilon, delta); False where that is not quickly seen."""
+    if not 0 < delta < 1 or not math.isfinite(epsilon):
+        return False
+    if direction == "add" and not phases.gaussian:
+        largest = -float(phases.times @ np.log1p(-phases.sampling_prob))
+        if largest + sum(count * loss.largest for loss, count in phases.bounded) <= epsilon:
+            return True
+    ordinary = Ordinary(phases, direction, math.log(delta))
+    if ordinary.chernoff_log_delta(epsilon) <= ordinary.log_delta - 1e-6 and ordinary.part.far_mass == 0:
+        return True
+    total = _ordinary_sum(ordinary, epsilon)
+    return total is not None and total.value(epsilon)[0] + total.error(epsilon)[1] <= delta
+
+
+def _attempts(ordinary: Ordinary, guess: float) -> Iterator[Interval]:
+    """From cheap to dear: one short line, layers, one long line."""
+    near, trusted, found = _ordinary(ordinary, guess, _LITTLE_WORK)
+    yield found
+    guesses = [near] if trusted else [_rough_guess(ordinary), near]
+    for guess in guesses:
+        near, found = _layered(ordinary, guess)
+        yield found
+    for guess in (near, *guesses):
+        yield _ordinary(ordinary, guess, _MUCH_WORK)[2]
+
+
+def _ordinary(ordinary: Ordinary, guess: float, most_work: float) -> tuple[float, bool, Interval]:
+    """An epsilon, whether it is at least about right, and the interval around it."""
+    delta = math.exp(ordinary.log_delta)
+    for _ in range(4):
+        line = ordinary.line(guess, most_work)
+        if line is None:
+            break
+        total = Sum([line])
+        epsilon = total.solve(delta, guess)
+        if abs(epsilon - guess) <= 0.15 * abs(guess):
+            return epsilon, line.blur(epsilon) < delta / 2, _enclose(total, epsilon, delta)
+        guess = min(max(epsilon, 0.05 * guess), 20 * guess)
+    return guess, False, (0.0, math.inf)
+
+
+def _layered(ordinary: Ordinary, guess: float) -> tuple[float, Interval]:
+    delta = math.exp(ordinary.log_delta)
+    for _ in range(4):
+        if ordinary.direction == "add" or guess <= 0:
+            break
+        total = layered(ordinary.phases, ordinary.direction, ordinary.log_delta, guess, _MUCH_WORK)
+        if total is None:
+            break
+        epsilon = total.solve(delta, guess)
+        if abs(epsilon - guess) <= 0.03 * guess:
+            return epsilon, _enclose(total, epsilon, delta)
+        guess = min(max(epsilon, 0.3 * guess), 3 * guess)
+    return guess, (0.0, math.inf)
+
+
+def _rough_guess(ordinary: Ordinary) -> float:
+    """epsilon if one large loss alone had to reach it, or many small ones: the larger of the two."""
+    phases, log_delta = ordinary.phases, ordinary.log_delta
+    scale = 2 if ordinary.direction == "replace" else 1
+    small = phases.times @ (phases.sampling_prob**2 * np.expm1(np.minimum(phases.shift**2, 1.0)))
+    mu = scale * math.sqrt(float(small) + phases.gaussian)
+    return max(_jump_guess(phases, log_delta), gdp.epsilon_of(math.exp(log_delta), mu))
+
+
+def _jump_guess(phases: Phases, log_delta: float) -> float:
+    """epsilon at which the single steps' closed forms sum to delta."""
+    steps = list(zip(phases.sampling_prob, phases.shift, phases.times, strict=True))
+
+    def log_sum(epsilon: float) -> float:
+        curves = (gdp.log_delta_of(math.log1p(math.expm1(min(epsilon, 600.0)) / q), m) + math.log(q * n) for q, m, n in steps)
+        return max(curves)
+
+    low, high = -40.0, 6.5
+    for _ in range(24):
+        middle = (low + high) / 2
+        low, high = (middle, high) if log_sum(math.exp(middle)) > log_delta else (low, middle)
+    return math.exp(high)
+
+
+def _enclose(total: Sum, epsilon: float, delta: float) -> Interval:
+    """The ends at which the rule with its errors is still above, and surely below, delta."""
+    return _end(total, epsilon, delta, below=True), _end(total, epsilon, delta, below=False)
+
+
+def _end(total: Sum, epsilon: float, delta: float, *, below: bool) -> float:
+    _, slope = total.value(epsilon)
+    error = total.error(epsilon)[0 if below else 1]
+    if not (slope < 0 and math.isfinite(error)):
+        return 0.0 if below else math.inf
+    width = 1.02 * error / -slope + 4e-16 * abs(epsilon)
+    for _ in range(4):
+        end = epsilon - width if below else epsilon + width
+        if below and end <= 0:
+            return 0.0
+        end = max(end, 0.0)
+        value, errors = total.value(end)[0], total.error(end)
+        if (value - errors[0] >= delta) if below else (value + errors[1] <= delta):
+            return end
+        width *= 3
+    return 0.0 if below else math.inf
+
+
+def _doubled(phases: Phases, direction: Direction) -> Phases:
+    """Under replace_one the two ends lie twice as far apart."""
+    if direction != "replace":
+        return phases
+    return Phases(phases.sampling_prob, 2 * phases.shift, phases.times, phases.gaussian)

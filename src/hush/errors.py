@@ -1,0 +1,60 @@
+"""Everything Hush raises.
+
+    HushError
+    ├── InvalidValue (ValueError)        an argument is outside its domain
+    ├── UnreadableFile (ValueError)      a file is truncated, edited or not what it claims to be
+    ├── UnsupportedEvent (ValueError)    an accountant cannot bound an event, and says which
+    ├── Unreachable (ValueError)         no noise, step count or sampling probability meets the budget
+    ├── MissingExtra (ImportError)       an optional dependency is not installed
+    └── LedgerError
+        ├── BudgetExceeded               the charge does not fit under the account's cap
+        ├── AccountMissing (KeyError)    no such account in this ledger
+        └── LedgerTampered               a row was edited, removed or re-ordered
+
+Each message is one line: what was expected, what came, what to do.
+"""
+
+from __future__ import annotations
+
+
+class HushError(Exception):
+    """Base of every error that Hush raises."""
+
+
+class InvalidValue(HushError, ValueError):
+    """An argument is outside its domain."""
+
+
+class UnreadableFile(HushError, ValueError):
+    """A file or text is truncated, edited or not what it claims to be."""
+
+
+class UnsupportedEvent(HushError, ValueError):
+    """An accountant cannot bound this event."""
+
+
+class Unreachable(HushError, ValueError):
+    """No value of the unknown meets the budget."""
+
+
+class MissingExtra(HushError, ImportError):
+    """An optional dependency is not installed."""
+
+
+class LedgerError(HushError):
+    """Base of the ledger's errors."""
+
+
+class BudgetExceeded(LedgerError):
+    """The charge does not fit under the account's cap; nothing was charged."""
+
+
+class AccountMissing(LedgerError, KeyError):
+    """There is no such account in this ledger."""
+
+    def __str__(self) -> str:  # KeyError would print the message in quotes
+        return str(self.args[0])
+
+
+class LedgerTampered(LedgerError):
+    """A row of the ledger was edited, removed or re-ordered."""

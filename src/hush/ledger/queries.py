@@ -1,0 +1,109 @@
+"""The few things a ledger asks of its database. Each runs inside a transaction that the caller opened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from sqlalchemy import Connection, bindparam, insert, select, update
+
+from hush.errors import AccountMissing, LedgerTampered
+from hush.ledger import schema
+from hush.ledger.chain import FIELDS, History, Row
+
+Head = tuple[int, str]  # number and hash of an account's last row
+
+# Built once: putting a statement together costs more than running it.
+_HEAD = select(schema.heads.c.last_row, schema.heads.c.hash).where(schema.heads.c.account == bindparam("name"))
+_HEAD_LOCKED = _HEAD.with_for_update()
+_ALL_ROWS = (
+    select(*(schema.rows.c[field] for field in FIELDS))
+    .where(schema.rows.c.account == bindparam("name"))
+    .order_by(schema.rows.c.number)
+)
+_NEW_ROWS = _ALL_ROWS.where(schema.rows.c.number > bindparam("after"))
+_ADD_ROW = insert(schema.rows)
+_ADD_HEAD = insert(schema.heads)
+_MOVE_HEAD = (
+    update(schema.heads)
+    .where(schema.heads.c.account == bindparam("name"), schema.heads.c.last_row == bindparam("before"))
+    .values(last_row=bindparam("new_last_row"), hash=bindparam("new_hash"))
+)
+
+
+def read_head(connection: Connection, account: str, *, lock: bool = False) -> Head | None:
+    """Where the account's chain ends, or None if there is no such account.
+
+    `lock` keeps every other writer off this account until the transaction ends. A server locks the head's row
+    (SELECT ... FOR UPDATE). SQLite has no such words, and needs none: a writing transaction there already holds the
+    only write lock.
+    """
+    record = connection.execute(_HEAD_LOCKED if lock else _HEAD, {"name": account}).first()
+    if record is None:
+        return None
+    if type(record[0]) is not int or type(record[1]) is not str:
+        raise LedgerTampered(f"the head of account {account!r} was edited: it is not a row number and a hash.")
+    return record[0], record[1]
+
+
+def catch_up(
+    connection: Connection, history: History, *, lock: bool = False, seen: Callable[[Row], None] | None = None
+) -> None:
+    """Read and check the rows that `history` has not seen, and compare its end with the stored head."""
+    account = history.account
+    head = read_head(connection, account, lock=lock)
+    if head is None:
+        raise AccountMissing(f"there is no account {account!r} in this ledger.")
+    if head[0] < history.last_row:
+        raise LedgerTampered(
+            f"account {account!r} ended at row {history.last_row} and now ends at row {head[0]}: rows were cut off."
+        )
+    query = _ALL_ROWS if history.last_row < 0 else _NEW_ROWS
+    for record in connection.execute(query, {"name": account, "after": history.last_row}):
+        row = Row(*record)
+        history.advance(row)
+        if seen is not None:
+            seen(row)
+    _compare(history, head)
+
+
+def _compare(history: History, head: Head) -> None:
+    if history.last_row < head[0]:
+        raise LedgerTampered(
+            f"row {history.last_row + 1} of account {history.account!r} is missing; the head says {head[0]} is last."
+        )
+    if history.last_row > head[0]:
+        raise LedgerTampered(
+            f"row {head[0] + 1} of account {history.account!r} was put in: the head says {head[0]} is last."
+        )
+    if history.hash != head[1]:
+        raise LedgerTampered(f"row {head[0]} of account {history.account!r} does not match the head: one was edited.")
+
+
+def append(connection: Connection, row: Row) -> None:
+    """Add a row and move the head onto it."""
+    if row.number == 0:
+        connection.execute(_ADD_HEAD, {"account": row.account, "last_row": 0, "hash": row.hash})
+    else:
+        place = {"name": row.account, "before": row.number - 1}
+        moved = connection.execute(_MOVE_HEAD, {**place, "new_last_row": row.number, "new_hash": row.hash})
+        if moved.rowcount != 1:
+            raise LedgerTampered(f"the head of account {row.account!r} moved during a charge; nothing was charged.")
+    connection.execute(_ADD_ROW, row.to_dict())
+
+
+def append_all(connection: Connection, rows: Sequence[Row], heads: dict[str, Head]) -> None:
+    """Fill an empty ledger with checked rows."""
+    if rows:
+        connection.execute(_ADD_ROW, [row.to_dict() for row in rows])
+        values = [{"account": account, "last_row": last, "hash": end} for account, (last, end) in heads.items()]
+        connection.execute(_ADD_HEAD, values)
+
+
+def account_names(connection: Connection) -> list[str]:
+    """All accounts in order; rows of an account that has no head are refused."""
+    names = set(connection.execute(select(schema.heads.c.account)).scalars())
+    orphans = set(connection.execute(select(schema.rows.c.account).distinct()).scalars()) - names
+    if orphans or not all(isinstance(name, str) for name in names):
+        odd = next(iter(orphans or names))
+        raise LedgerTampered(f"account {odd!r} has rows but no head: row 0 or the head was edited or removed.")
+    return sorted(names)
