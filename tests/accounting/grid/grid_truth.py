@@ -129,7 +129,10 @@ def responses(epsilon: float, times: int, at: float) -> mpmath.mpf:
     e, x = mpmath.mpf(epsilon), mpmath.mpf(at)
     p = 1 / (1 + mpmath.exp(-e))
     terms = (
-        math.comb(times, lies) * p ** (times - lies) * (1 - p) ** lies * max(0, 1 - mpmath.exp(x - (times - 2 * lies) * e))
+        math.comb(times, lies)
+        * p ** (times - lies)
+        * (1 - p) ** lies
+        * max(0, 1 - mpmath.exp(x - (times - 2 * lies) * e))
         for lies in range(times + 1)
     )
     return mpmath.fsum(terms)
@@ -147,5 +150,7 @@ def atoms_delta(parts: list[tuple[list[tuple[float, float]], int]], epsilon: flo
                     following[key] = following.get(key, mpmath.mpf(0)) + mass * mpmath.mpf(weight)
             total = following
     at = Fraction(epsilon)
-    excess = ((mass, mpmath.mpf((at - loss).numerator) / (at - loss).denominator) for loss, mass in total.items() if loss > at)
+    excess = (
+        (mass, mpmath.mpf((at - loss).numerator) / (at - loss).denominator) for loss, mass in total.items() if loss > at
+    )
     return mpmath.fsum(-mass * mpmath.expm1(gap) for mass, gap in excess)

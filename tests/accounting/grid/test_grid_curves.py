@@ -28,7 +28,11 @@ def test_normal(mu):
 @pytest.mark.parametrize(("s", "q"), [(1.0, 0.01), (0.5, 0.3), (4.0, 0.01), (50.0, 1e-3), (0.6, 1e-5)])
 def test_sampled_normal_both_directions(s, q):
     top = float(-mpmath.log(1 - mpmath.mpf(q)))
-    close(Remove(Normal(1 / s), q), sampled_remove(s, q), [-2.0, -1.2 * top, -0.9 * top, -0.1 * top, 0.0, q, 5 * q, 0.5, 4.0])
+    close(
+        Remove(Normal(1 / s), q),
+        sampled_remove(s, q),
+        [-2.0, -1.2 * top, -0.9 * top, -0.1 * top, 0.0, q, 5 * q, 0.5, 4.0],
+    )
     with mpmath.workdps(400):  # the identity that gives the truth cancels
         close(Add(Normal(1 / s), q), sampled_add(s, q), [-2.0, -q, 0.0, 0.1 * top, 0.6 * top, 0.97 * top])
     assert Add(Normal(1 / s), q).finite(numpy.array([top * (1 + 1e-12), 3.0])).tolist() == [0.0, 0.0]
@@ -88,7 +92,11 @@ CURVES = [
     TwoSidedExponential(1.3),
     response(0.8, 4),
     response(0.8, infinite_mass=0.01),
-    *(kind(base, 0.2) for kind in (Remove, Add) for base in (Normal(0.7), TwoSidedExponential(1.3), response(0.8, 4, 0.01))),
+    *(
+        kind(base, 0.2)
+        for kind in (Remove, Add)
+        for base in (Normal(0.7), TwoSidedExponential(1.3), response(0.8, 4, 0.01))
+    ),
     Mirrored(Remove(Normal(2.0), 0.1)),
     Mirrored(Remove(response(0.8, infinite_mass=0.01), 0.1)),
     Mirrored(ReplaceNormal(1.2, 0.1)),

@@ -21,6 +21,8 @@ from hush.accounting.exact.decay import jumps_reach, quadrature_error, whole_rea
 from hush.accounting.exact.phases import Floats
 from hush.accounting.exact.transforms import UNIT, Complexes, Jumps, Whole
 
+_PATIENT_WORK = 5e5  # who is ready for that much work also searches longer for a bound on the tail
+
 
 @dataclass(frozen=True)
 class Line:
@@ -32,12 +34,11 @@ class Line:
     log_chernoff: Floats  # log of the constant in delta(epsilon) <= constant * e^{-order * epsilon}
     period: float
     log_beyond: float  # log of e^{c epsilon} times what the rule leaves out above and below the last node
-    relative: float  # error of each term over its modulus: rounding
-    log_blur: float  # log of e^{c epsilon} times the error from the quadrature of the transform
+    log_blur: float  # log of e^{c epsilon} times the error from the transform: quadrature and rounding
     far_mass: float
 
     def blur(self, epsilon: float) -> float:
-        """Error of delta(epsilon) from the quadrature of the transform."""
+        """Error of delta(epsilon) from the transform: quadrature and rounding."""
         return math.exp(min(self.log_blur - self.z[0].real * epsilon, 600.0))
 
     def beyond(self, epsilon: float) -> float:
@@ -61,18 +62,22 @@ def log_chernoff(orders: Floats, log_moments: Floats) -> Floats:
 
 
 def line_of(
-    part: Whole | Jumps, orders: Floats, epsilon: float, log_delta: float, *, digits: float, most_work: float
+    part: Whole | Jumps, orders: Floats, constants: Floats, epsilon: float, *, digits: float, most_work: float
 ) -> Line | None:
-    """Choose the line and its nodes for an answer near (epsilon, delta); None where it would be too much work."""
-    grid = np.append(0.0, orders)
-    moments = np.append(0.0, part.log_moments(orders))
-    finite = np.isfinite(moments)
-    grid, constants = grid[finite], log_chernoff(grid[finite], moments[finite])
+    """Choose the line and its nodes for an answer near (epsilon, delta); None where it would be too much work.
+
+    `constants` are the part's `log_chernoff` at the orders.
+    """
+    log_delta, finite = part.nodes.log_delta, np.isfinite(constants)
+    grid, constants = np.append(0.0, orders[finite]), np.append(0.0, constants[finite])
+    if len(grid) < 3:
+        return None
     c, period = _abscissa(grid, constants, epsilon, log_delta, digits)
     log_moment = part.tilt_to(c)
-    swell = log_moment - c * epsilon - math.log(c * (c + 1)) - log_delta
-    target = max(digits + swell, 2.0)
-    reach = jumps_reach(part, target) if isinstance(part, Jumps) else whole_reach(part, target)
+    # What is left out above a height is e^{-target} M(c) e^{-c epsilon} / (pi height) at most, and heights exceed c.
+    target = max(digits + log_moment - c * epsilon - log_delta - math.log(c), 2.0)
+    patient = most_work > _PATIENT_WORK
+    reach = jumps_reach(part, target) if isinstance(part, Jumps) else whole_reach(part, target, patient=patient)
     if reach is None or reach[0] * period * len(part.nodes.u) > 2 * math.pi * most_work:
         return None
     return _line(part, grid, constants, log_moment, period, *reach)
@@ -90,7 +95,8 @@ def _abscissa(
     above = np.where(distance > 0, periods, math.inf).min(axis=1)
     below = np.where(distance < 0, periods, math.inf).min(axis=1)
     period = np.maximum(above, below)
-    price = period * (1 + np.maximum(swell, 0.0) / 15)
+    # Where the terms exceed delta much, rounding costs digits; that is worth more nodes.
+    price = period * (1 + np.maximum(swell, 0.0) / 15 + np.maximum(swell - 5.0, 0.0) ** 2 / 20)
     price[0] = math.inf
     best = int(np.argmin(price))
     return float(grid[best]), max(float(period[best]), 1e-3 / float(grid[best]))
@@ -107,10 +113,10 @@ def _line(
     log_terms[1:] += math.log(2)
     # Beyond the last node: 2/period * sum of 1/|z|^2 over n > count is at most 2 / (period * step^2 * count).
     log_beyond = log_moment + tail - math.log(math.pi * step * count)
-    blur = max(quadrature_error(part, height), 1e-300)
+    # Errors of the transform are bounded on the axis, where it is largest: the kernel alone makes the sum converge.
+    blur = quadrature_error(part, height) + part.rounding(height) + UNIT * 8 * (1 + abs(log_moment))
     log_blur = log_moment + math.log(blur * 2 / period * float((1 / np.abs(kernel)).sum()))
-    relative = part.rounding(height) + UNIT * 4 * (count + abs(log_moment))
-    return Line(z, log_terms, grid, constants, period, log_beyond, relative, log_blur, part.far_mass)
+    return Line(z, log_terms, grid, constants, period, log_beyond, log_blur, part.far_mass)
 
 
 class Sum:
@@ -118,9 +124,9 @@ class Sum:
 
     def __init__(self, lines: Sequence[Line], extra: float = 0.0) -> None:
         self.lines, self.extra = lines, extra
-        self._z = np.concatenate([line.z for line in lines])
-        self._log_terms = np.concatenate([line.log_terms for line in lines])
-        self._relative = np.concatenate([np.full(len(line.z), line.relative) for line in lines])
+        empty = [np.empty(0)]
+        self._z = np.concatenate([line.z for line in lines] or empty)
+        self._log_terms = np.concatenate([line.log_terms for line in lines] or empty)
 
     def value(self, epsilon: float) -> tuple[float, float]:
         """The rule's delta and its derivative."""
@@ -130,7 +136,8 @@ class Sum:
     def error(self, epsilon: float) -> tuple[float, float]:
         """How far the true delta can lie below and above the rule's."""
         terms = np.abs(np.exp(self._log_terms - self._z * epsilon))
-        both = float((terms * (self._relative + UNIT * np.abs(self._z) * abs(epsilon) * 2)).sum()) + self.extra
+        # Rounding of the exponent z * epsilon and of the sum itself.
+        both = float((terms * UNIT * (len(terms) + 2 * np.abs(self._z) * abs(epsilon))).sum()) + self.extra
         alias = far = 0.0
         for line in self.lines:
             both += line.beyond(epsilon) + line.blur(epsilon)
@@ -146,9 +153,11 @@ class Sum:
             low, high = (epsilon, high) if value > delta else (low, epsilon)
             step = math.log(value / delta) * value / -slope if value > 0 and slope < 0 else -math.inf
             target = epsilon + step
+            if abs(step) <= 1e-13 * abs(epsilon):
+                return target
             if not low < target < high:
                 target = (low + high) / 2 if math.isfinite(low + high) else epsilon / 2 if low == -math.inf else 2 * low
             if abs(target - epsilon) <= 1e-14 * abs(epsilon) + 1e-300:
-                return target
+                break
             epsilon = target
         return epsilon

@@ -18,24 +18,18 @@ from hush.accounting.exact.phases import Floats
 from hush.accounting.exact.transforms import Complexes, Jumps, Whole
 
 Menu = tuple[tuple[float, float, float], ...]
+_PATIENCE = 10  # heights tried before a line is given up
 _KNEE = 0.25  # where, below the cut, the path has turned half way
 
 # (power of the loss's slope, cap as a share of pi/m, factor on the best quadratic rate; negative: on the slope itself)
 _FIRST: Menu = ((0.3, 0.9, 1.0),)
 _MORE: Menu = (
-    (0.0, 0.9, 1.0),
     (0.6, 0.9, 1.0),
-    (0.3, 0.45, 1.0),
-    (0.6, 0.45, 1.0),
     (0.6, 0.25, 1.0),
+    (0.3, 0.45, 1.0),
     (1.0, 0.7, -1.0),
     (1.0, 0.45, -1.0),
-    (1.0, 0.25, -1.0),
-    (1.0, 0.45, -0.3),
     (1.0, 0.25, -0.3),
-    (1.0, 0.12, -0.3),
-    (1.0, 0.45, -0.1),
-    (1.0, 0.25, -0.1),
 )
 
 
@@ -51,11 +45,11 @@ def _growth(imaginary: Floats) -> Floats:
 def _moved(nodes: Nodes, order: float, moved: Complexes, height: float) -> tuple[Floats, Complexes]:
     """log of |density e^{zL}| at the moved nodes over its value on the real line, and the loss there."""
     log_mixture = np.log1p(nodes.odds(moved))
-    here = np.log1p(nodes.odds(nodes.u))
+    here = np.log1p(nodes.odds_here)
     loss, at_rest = log_mixture, here
     if nodes.direction == "replace":
         loss = log_mixture - np.log1p(nodes.odds(-moved))
-        at_rest = here - np.log1p(nodes.odds(-nodes.u))
+        at_rest = here - np.log1p(nodes.odds_back)
     exponent = 0.5 * (nodes.u * nodes.u - (moved * moved).real) - height * loss.imag
     if nodes.direction == "add":  # the loss is -log w; its path is the mirror image, with the same moduli
         exponent = exponent - order * (loss.real - at_rest)
@@ -89,7 +83,7 @@ def quadrature_error(part: Whole | Jumps, height: float) -> float:
     nodes = part.nodes
     moved, weight = nodes.lowered(height)
     if isinstance(part, Whole):
-        return float(moved_mass(part, moved, weight, height) @ nodes.times) + nodes.cropped
+        return float(moved_mass(part, moved, weight, height) @ nodes.times) + nodes.cropped(part.order)
     # d(M^T - B^T) = T (M^(T-1) - B^(T-1)) dM + T B^(T-1) dJ; the first is at most twice M's own relative error.
     exponent, loss = _moved(nodes, part.order, moved, height)
     factor = weight * np.exp(np.minimum(exponent, 600.0)) * _far_ratio(nodes, moved)
@@ -108,9 +102,9 @@ def _untilted_by_cuts(part: Jumps) -> Floats:
 def _paths(part: Whole, height: float, menu: Menu) -> list[tuple[Complexes, Floats]]:
     """Candidate paths and their stretch. Each offset is proportional to a power of the slope, softly capped."""
     nodes = part.nodes
-    shift, slope = nodes.spread(nodes.shift), nodes.slope_at(nodes.u)
+    shift, slope = nodes.spread(nodes.shift), nodes.slope
     share = np.maximum(slope / shift, 1e-300)
-    bend = nodes.bend() / shift
+    bend = nodes.bend / shift
     result = []
     for power, cap_share, factor in menu:
         shape = share**power
@@ -137,16 +131,16 @@ def log_tail(part: Whole, height: float, menu: Menu) -> tuple[float, Menu]:
     return float(best @ nodes.times) - nodes.phases.gaussian * height * height / 2, used
 
 
-def whole_reach(part: Whole, target: float) -> tuple[float, float] | None:
+def whole_reach(part: Whole, target: float, *, patient: bool) -> tuple[float, float] | None:
     """(height, log tail there) with the tail below e^-target, or None where no path is found."""
     height = 1.12 * math.sqrt(2 * target / max(part.variance(), 1e-300))
     menu = _FIRST
-    for attempt in range(16):
+    for attempt in range(_PATIENCE if patient else 4):
         tail, used = log_tail(part, height, menu)
         if tail <= -target:
             return height, tail
-        menu = _FIRST + _MORE if attempt % 4 == 0 else used
-        height *= 1.12 if tail < -0.7 * target else 1.35
+        menu = _FIRST + _MORE if attempt % 3 == 0 else used
+        height *= 1.12 if tail < -0.8 * target else 1.3 if tail < -0.5 * target else 1.7
     return None
 
 
@@ -171,7 +165,7 @@ def _log_jump_tail(part: Jumps, turn: float, height: float) -> float:
     slope_of_ramp = 4 * rise**3 / (1 + rise**4) ** 2 / (_KNEE * part.lower.level)
     turned = rise > 1e-6
     moved = np.where(turned, _inverse_loss(nodes, np.where(turned, nodes.loss, 1.0) + 1j * turn * ramp), nodes.u)
-    stretch = np.abs(nodes.slope_at(nodes.u) * (1 + 1j * turn * slope_of_ramp) / nodes.slope_at(moved))
+    stretch = np.abs(nodes.slope * (1 + 1j * turn * slope_of_ramp) / nodes.slope_at(moved))
     exponent, _ = _moved(nodes, part.order, moved, height)
     window = _jump_window(part, nodes.loss, turn * ramp)
     factor = stretch * np.exp(np.minimum(exponent, 600.0)) * window * _far_ratio(nodes, moved)

@@ -18,13 +18,14 @@ import numpy as np
 from scipy.special import ndtr
 
 from hush.accounting.exact.contour import Line, Sum, line_of, log_chernoff
-from hush.accounting.exact.nodes import Nodes
+from hush.accounting.exact.nodes import EDGE_DISTANCE, Nodes
 from hush.accounting.exact.phases import Direction, Floats, Phases
 from hush.accounting.exact.transforms import Cut, Jumps, Whole
 
 DIGITS = 27.0  # errors are kept below e^-27 of delta on an ordinary line
 _LAYER_DIGITS = 23.0
 _SPAN = np.exp(np.linspace(-7.0, 1.4, 34))  # orders looked at, over the typical one
+FLOOR = 0.9  # what is dropped near epsilon is negligible down to this share of it
 _RATIO = 3.0  # between the levels of two layers
 
 
@@ -35,7 +36,11 @@ class Ordinary:
         self.phases, self.direction, self.log_delta = phases, direction, log_delta
         self.part = Whole(Nodes(phases, direction, log_delta, digits=DIGITS))
         self.orders = _typical_order(phases, direction, log_delta) * _SPAN
-        self.constants = log_chernoff(self.orders, self.part.log_moments(self.orders))
+        for _ in range(4):
+            self.constants = log_chernoff(self.orders, self.part.log_moments(self.orders))
+            if np.isfinite(self.constants[len(_SPAN) // 2]):
+                break
+            self.orders = self.orders * 1e-3
 
     def chernoff_epsilon(self) -> float:
         """About the Rényi bound on epsilon at delta; a first guess."""
@@ -46,25 +51,37 @@ class Ordinary:
         return min(float((self.constants - self.orders * epsilon).min()), 0.0)
 
     def line(self, epsilon: float, most_work: float) -> Line | None:
-        """The line for an answer near epsilon, with finer nodes where the loss turns too fast for these."""
-        line = line_of(self.part, self.orders, epsilon, self.log_delta, digits=DIGITS, most_work=most_work)
-        if line is None or line.blur(epsilon) <= 1e-10 * math.exp(self.log_delta):
-            return line
-        finer = Whole(self._finer(float(line.z[-1].imag), float(line.z[0].real)))
-        found = line_of(finer, self.orders, epsilon, self.log_delta, digits=DIGITS, most_work=most_work)
-        return line if found is None else found
+        """The line for an answer near epsilon."""
+        return _whole_line(self.part, self.orders, self.constants, epsilon, DIGITS, most_work)
 
-    def _finer(self, fastest: float, order: float) -> Nodes:
-        # Adding: losses below -60/order weigh less than e^-60 on the line.
-        highest = 60 / order if self.direction == "add" else math.inf
-        return Nodes(
-            self.phases, self.direction, self.log_delta, digits=DIGITS, fastest=fastest, highest=highest
-        )
+
+def _whole_line(
+    part: Whole, orders: Floats, constants: Floats, epsilon: float, digits: float, most_work: float
+) -> Line | None:
+    """The line of a whole, on finer nodes where the loss turns too fast for the ones it has."""
+    nodes = part.nodes
+    line = line_of(part, orders, constants, epsilon, digits=digits, most_work=most_work)
+    if line is None or line.blur(epsilon) <= 1e-10 * math.exp(nodes.log_delta):
+        return line
+    finer = Nodes(
+        nodes.phases,
+        nodes.direction,
+        nodes.log_delta,
+        digits=digits,
+        fastest=max(float(line.z[-1].imag), 0.0 if part.cut is None else 10 / part.cut.softness),
+        highest=math.inf if part.cut is None else part.cut.level + EDGE_DISTANCE * part.cut.softness,
+        lowest=-60 / part.order,
+    )
+    found = line_of(Whole(finer, part.cut), orders, constants, epsilon, digits=digits, most_work=most_work)
+    return line if found is None else found
 
 
 def _typical_order(phases: Phases, direction: Direction, log_delta: float) -> float:
-    factor = 4 if direction == "replace" else 1
-    variance = factor * float(phases.times @ (phases.sampling_prob**2 * np.expm1(np.minimum(phases.shift**2, 60.0))))
+    distance = phases.shift * (2 if direction == "replace" else 1)
+    # Small steps: q^2 (e^{m^2} - 1); large ones: the loss is about m u where the example was sampled.
+    small = (distance / phases.shift) ** 2 * phases.sampling_prob**2 * np.expm1(np.minimum(phases.shift**2, 60.0))
+    large = phases.sampling_prob * distance**2 * (1 + distance**2 / 4)
+    variance = float(phases.times @ np.minimum(small, large))
     variance += phases.gaussian + sum(count * min(loss.largest, 1.0) ** 2 for loss, count in phases.bounded)
     return math.sqrt(-2 * log_delta / variance)
 
@@ -74,15 +91,33 @@ def layered(phases: Phases, direction: Direction, log_delta: float, epsilon: flo
     # A cut must leave nothing below zero loss: its softness is the level over this many standard deviations.
     sharpness = math.sqrt(2 * (_LAYER_DIGITS + 4 - log_delta + math.log(phases.steps)))
     plain = Nodes(phases, direction, log_delta, digits=_LAYER_DIGITS)
-    orders = np.exp(np.linspace(-3.0, 6.5, 48)) / epsilon
-    level, neglected = _first_level(plain, sharpness, log_delta, epsilon)
-    lines, extra = [], plain.far_mass + neglected + 2 * phases.steps * float(ndtr(-sharpness))
+    shallow = _negligible_level(plain, sharpness, epsilon, range(1, 6))
+    if shallow is not None:
+        return _stack(plain, sharpness, *shallow, epsilon, most_work)
+    found = _stack(plain, sharpness, epsilon / 4, 0.0, epsilon, most_work)
+    if found is not None:
+        return found
+    deep = _negligible_level(plain, sharpness, epsilon, range(6, 14))
+    return None if deep is None else _stack(plain, sharpness, *deep, epsilon, most_work)
+
+
+def _stack(
+    plain: Nodes, sharpness: float, level: float, neglected: float, epsilon: float, most_work: float
+) -> Sum | None:
+    """The lines of all layers from this level up, and of what is below it unless that is neglected."""
+    lines, extra = [], plain.far_mass + neglected + 2 * plain.phases.steps * float(ndtr(-sharpness))
     for part in _parts(plain, sharpness, level, bottom=not neglected):
-        bound = float(_finite(log_chernoff(orders, part.log_moments(orders)) - orders * epsilon).min())
-        if bound < log_delta - _LAYER_DIGITS:
+        reach = epsilon if isinstance(part, Whole) else max(epsilon, part.lower.level)
+        orders = np.geomspace(0.05 / reach, 600 / epsilon, 48)
+        constants = log_chernoff(orders, part.log_moments(orders))
+        bound = float((constants - orders * FLOOR * epsilon).min())
+        if bound < plain.log_delta - _LAYER_DIGITS:
             extra += math.exp(bound)
             continue
-        line = line_of(part, orders, epsilon, log_delta, digits=_LAYER_DIGITS, most_work=most_work)
+        if isinstance(part, Whole):
+            line = _whole_line(part, orders, constants, epsilon, _LAYER_DIGITS, most_work)
+        else:
+            line = line_of(part, orders, constants, epsilon, digits=_LAYER_DIGITS, most_work=most_work)
         if line is None:
             return None
         lines.append(line)
@@ -96,33 +131,34 @@ def _parts(plain: Nodes, sharpness: float, level: float, *, bottom: bool) -> Ite
     top = float(plain.loss.max())
     while level < top:
         upper = Cut(_RATIO * level, _RATIO * level / sharpness) if _RATIO * level < top else None
-        yield _jumps(plain.phases, plain.direction, plain.log_delta, Cut(level, level / sharpness), upper)
+        yield _jumps(plain, Cut(level, level / sharpness), upper)
         level *= _RATIO
 
 
-def _jumps(phases: Phases, direction: Direction, log_delta: float, lower: Cut, upper: Cut | None) -> Jumps:
-    fastest = 1.05 * math.sqrt(2 * _LAYER_DIGITS) / lower.softness
-    highest = math.inf if upper is None else upper.level + 10 * upper.softness
-    nodes = Nodes(phases, direction, log_delta, digits=_LAYER_DIGITS, fastest=fastest, highest=highest)
+def _jumps(plain: Nodes, lower: Cut, upper: Cut | None) -> Jumps:
+    nodes = Nodes(
+        plain.phases,
+        plain.direction,
+        plain.log_delta,
+        digits=_LAYER_DIGITS,
+        fastest=1.05 * math.sqrt(2 * _LAYER_DIGITS) / lower.softness,
+        highest=math.inf if upper is None else upper.level + EDGE_DISTANCE * upper.softness,
+        lowest=-30 * lower.level,
+    )
     return Jumps(nodes, lower, upper)
 
 
-def _first_level(nodes: Nodes, sharpness: float, log_delta: float, epsilon: float) -> tuple[float, float]:
-    """The highest level below which all losses together are negligible at epsilon, and the bound that shows it.
-
-    Where there is none, a level at which the part below has an ordinary line of its own, and 0.
-    """
+def _negligible_level(
+    nodes: Nodes, sharpness: float, epsilon: float, depths: range
+) -> tuple[float, float] | None:
+    """The highest of these levels below which all losses together are negligible at epsilon, and the bound on them."""
     grid = np.exp(np.linspace(-1.0, 7.0, 40))
-    level = epsilon
-    for _ in range(5):
-        level *= 0.6
+    for depth in depths:
+        level = epsilon * 0.6**depth
         orders = grid / (2 * level)
         moments = Whole(nodes, Cut(level, level / sharpness)).log_moments(orders)
-        bound = float(_finite(log_chernoff(orders, moments) - orders * epsilon).min())
-        if bound < log_delta - _LAYER_DIGITS:
+        bound = float((log_chernoff(orders, moments) - orders * FLOOR * epsilon).min())
+        if bound < nodes.log_delta - _LAYER_DIGITS:
             return level, math.exp(max(bound, -700.0))
-    return epsilon / 4, 0.0
+    return None
 
-
-def _finite(values: Floats) -> Floats:
-    return values[np.isfinite(values)]

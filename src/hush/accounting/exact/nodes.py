@@ -25,9 +25,11 @@ from hush.accounting.exact.phases import Direction, Floats, Phases
 
 WINDOW = 1.0  # softness of the far window, in units of the noise
 _SPREAD = math.sqrt(1 + WINDOW**2)
-_LOWEST = 8.8  # nodes further left weigh less than 1e-18 and carry no large loss
+_LEFTMOST = 10.0  # nodes further left weigh less than 1e-23 and carry no large loss
+EDGE_DISTANCE = 13.0
+EDGE = float(ndtr(-EDGE_DISTANCE))  # weight left by a cut that many softnesses below
 _SHALLOW = 4.0  # phase in radians that the error's path may gain on the way down
-_CUSHION = 14.0  # room for up to a million steps: the error of each counts once
+_CUSHION = 6.0  # and the logarithm of the steps: the error of each counts once
 
 
 def log_mixture(sampling_prob: Floats | float, exponent: Floats) -> Floats:
@@ -44,7 +46,8 @@ class Nodes:
 
     `digits` is how many powers of e below the answer an error may be. `fastest` is the largest |Im z| at which e^{zL} is
     to be integrated: the nodes are then spread evenly in t = u + fastest/_PACE * loss, so that the phase between two
-    nodes stays bounded. `highest` cuts the nodes off at a |loss| beyond which the weight vanishes.
+    nodes stays bounded. There are no nodes for losses above `highest`, where the caller's cut has left a weight below
+    `EDGE`, nor below `lowest`, where e^{cL} vanishes; `cropped` says what that costs.
     """
 
     _PACE = 9.0
@@ -58,38 +61,59 @@ class Nodes:
         digits: float,
         fastest: float = 0.0,
         highest: float = math.inf,
+        lowest: float = -math.inf,
     ) -> None:
         self.phases, self.direction, self.log_delta, self.digits = phases, direction, log_delta, digits
         self.shift, self.prob, self.times = phases.shift, phases.sampling_prob, phases.times
         self._sign = -1.0 if direction == "add" else 1.0
         self._stretch = fastest / self._PACE
-        low, high = self._range(log_delta, highest)
-        widest = 3.0 if fastest else math.sqrt(digits + _CUSHION)
+        self._highest, self._lowest = highest, lowest
+        low, high = self._range(log_delta)
+        depth = digits + _CUSHION + math.log(phases.steps)
+        widest = 3.0 if fastest else math.sqrt(depth)
         self.strip = np.minimum(0.9 * math.pi / self.shift, widest)
         # On a line d below, the density grows by e^{d^2/2}, the window by as much again, e^{iyL} by e^{pace * d}.
-        rate = (digits + _CUSHION) / self.strip + self.strip + (self._PACE if fastest else 0.0)
+        rate = depth / self.strip + self.strip + (self._PACE if fastest else 0.0)
         self.spacing = 2 * math.pi / rate
-        self.cropped = float(self.times.sum() * ndtr(-_LOWEST))
         self._place(low, high)
         self._weigh()
 
-    def _range(self, log_delta: float, highest: float) -> tuple[Floats, Floats]:
+    def _range(self, log_delta: float) -> tuple[Floats, Floats]:
         reach = math.sqrt(2 * (math.log(self.times.sum()) - log_delta + self.digits))
         if self.direction == "add":
             self.far, self.far_mass = None, 0.0
-            return np.full_like(self.shift, -(reach + 5.0)), self._below(highest, np.full_like(self.shift, 9.0))
+            return np.full_like(self.shift, -(reach + 5.0)), np.minimum(9.0, self._place_of(-self._lowest))
         self.far = self.shift + _SPREAD * reach
         # The window is the normal cdf, so the mass it drops is a normal tail with variance 1 + WINDOW^2.
         dropped = (1 - self.prob) * ndtr(-self.far / _SPREAD) + self.prob * ndtr(-(self.far - self.shift) / _SPREAD)
         self.far_mass = float(self.times @ dropped)
-        return np.full_like(self.shift, -_LOWEST), self._below(highest, self.far + 7 * WINDOW)
+        low = np.full_like(self.shift, -_LEFTMOST)
+        if self.direction == "replace":
+            low = np.maximum(low, -self._place_of(-self._lowest))
+        return low, np.minimum(self.far + 7 * WINDOW, self._place_of(self._highest))
 
-    def _below(self, highest: float, high: Floats) -> Floats:
-        """Nodes need not go further than |loss| = highest, where w(u) = e^highest (w(-u) <= 1 for u >= -m/2)."""
-        if not math.isfinite(highest):
-            return high
-        limit = np.log1p(math.expm1(min(highest, 600.0)) / self.prob)
-        return np.minimum(high, (limit + self.shift**2 / 2) / self.shift + 0.5)
+    def _place_of(self, loss: float) -> Floats:
+        """A place at which |loss| is at least this: where w(u) = e^loss, since w(-u) <= 1 for u >= -m/2."""
+        if not math.isfinite(loss):
+            return np.full_like(self.shift, math.inf)
+        limit = np.log1p(math.expm1(min(loss, 600.0)) / self.prob)
+        return np.asarray((limit + self.shift**2 / 2) / self.shift)
+
+    @property
+    def is_cropped(self) -> bool:
+        """Whether the nodes leave out losses that carry more than a negligible part of the density."""
+        return math.isfinite(self._highest) or math.isfinite(self._lowest)
+
+    def cropped(self, order: float) -> float:
+        """Bound on what the missing nodes would add to all steps' transforms at this order."""
+        total = float(self.times.sum()) * float(ndtr(-_LEFTMOST))
+        if math.isfinite(self._lowest):
+            total += float(self.times.sum()) * math.exp(max(order * self._lowest, -700.0))
+        if math.isfinite(self._highest):
+            edge = self._place_of(self._highest)
+            mass = (1 - self.prob) * ndtr(-edge) + self.prob * ndtr(self.shift - edge)
+            total += float(self.times @ mass) * EDGE * math.exp(min(order * self._highest, 600.0))
+        return total
 
     def _place(self, low: Floats, high: Floats) -> None:
         first, last = (edge + self._stretch * self._distance(edge) for edge in (low, high))
@@ -141,6 +165,24 @@ class Nodes:
         real = np.minimum(exponent.real, 600.0)
         return np.exp(real) if not np.iscomplexobj(u) else np.exp(real + 1j * exponent.imag)
 
+    @cached_property
+    def odds_here(self) -> Floats:
+        """`odds` at the nodes."""
+        return np.asarray(self.odds(self.u))
+
+    @cached_property
+    def odds_back(self) -> Floats:
+        """`odds` at the mirror images of the nodes."""
+        return np.asarray(self.odds(-self.u))
+
+    @cached_property
+    def slope(self) -> Floats:
+        """d|loss|/du at the nodes."""
+        share = self.odds_here / (1 + self.odds_here)
+        if self.direction == "replace":
+            share = share + self.odds_back / (1 + self.odds_back)
+        return np.asarray(self.spread(self.shift) * share)
+
     def slope_at(self, u: NDArray[np.generic]) -> NDArray[np.generic]:
         """d|loss|/du, for real or complex u."""
         odds = self.odds(u)
@@ -156,7 +198,7 @@ class Nodes:
         self.loss = self._loss_at(self.u, prob, shift) if self.direction == "replace" else self._sign * mixture
         log_weight = -0.5 * self.u * self.u + np.log(self.spread(self.spacing) / math.sqrt(2 * math.pi))
         if self._stretch:
-            log_weight = log_weight - np.log1p(self._stretch * self.slope_at(self.u))
+            log_weight = log_weight - np.log1p(self._stretch * self.slope)
         if self.direction != "add":
             log_weight = log_weight + mixture
         if self.far is not None:
@@ -171,34 +213,33 @@ class Nodes:
         """
         spacing = self.spread(self.spacing)
         if self._stretch:
-            return self._lowered_evenly()
-        slope = self.slope_at(self.u)
-        depth = 1 / (1 / self.spread(self.strip) + height * slope / _SHALLOW)
-        tangent = depth * depth * height / _SHALLOW * self.bend()
+            return self._lowered_evenly
+        depth = 1 / (1 / self.spread(self.strip) + height * self.slope / _SHALLOW)
+        tangent = depth * depth * height / _SHALLOW * self.bend
         weight = np.sqrt(1 + tangent * tangent) * 2 / np.expm1(2 * math.pi * depth / spacing)
         return self.u - 1j * depth, weight
 
+    @cached_property
     def _lowered_evenly(self) -> tuple[NDArray[np.complex128], Floats]:
         """The same for stretched nodes, at constant depth in the variable in which they are evenly spaced."""
         depth = self.spread(self.strip)
-        here = 1 + self._stretch * self.slope_at(self.u)
+        here = 1 + self._stretch * self.slope
         moved = self.u - 1j * depth / here
         target = self.u + self._stretch * self._bare_loss(self.u) - 1j * depth
-        for _ in range(6):
+        for _ in range(4):
             moved = moved - (moved + self._stretch * self._bare_loss(moved) - target) / (
                 1 + self._stretch * self.slope_at(moved)
             )
         stretch = np.abs(here / (1 + self._stretch * self.slope_at(moved)))
         return moved, stretch * 2 / np.expm1(2 * math.pi * depth / self.spread(self.spacing))
 
+    @cached_property
     def bend(self) -> Floats:
-        """d slope / du on the real line."""
-        shift, odds = self.spread(self.shift), self.odds(self.u)
-        bend = odds / (1 + odds) ** 2
+        """d slope / du at the nodes."""
+        bend = self.odds_here / (1 + self.odds_here) ** 2
         if self.direction == "replace":
-            back = self.odds(-self.u)
-            bend = bend - back / (1 + back) ** 2
-        return np.asarray(shift * shift * bend)
+            bend = bend - self.odds_back / (1 + self.odds_back) ** 2
+        return np.asarray(self.spread(self.shift) ** 2 * bend)
 
     def _bare_loss(self, u: NDArray[np.generic]) -> NDArray[np.generic]:
         """log(1 + odds) and its mirror image, which is |loss| up to a constant; for real or complex u."""

@@ -6,31 +6,44 @@ import math
 from collections.abc import Iterator
 
 import numpy as np
+from scipy.special import ndtr
 
 from hush.accounting import gdp
 from hush.accounting.exact import single
 from hush.accounting.exact.contour import Sum
-from hush.accounting.exact.layers import Ordinary, layered
+from hush.accounting.exact.layers import FLOOR, Ordinary, layered
 from hush.accounting.exact.phases import Direction, Phases
 
 Interval = tuple[float, float]
 _SMALLEST = 680.0  # deltas below e^-680 are reported as at most that
 _NARROW = 1e-8  # relative width that needs no second try
-_LITTLE_WORK, _MUCH_WORK = 1e5, 1.5e6  # contour nodes times quadrature nodes
+_LITTLE_WORK, _MUCH_WORK = 1e5, 8e6  # contour nodes times quadrature nodes
 
 
 def epsilon_interval(phases: Phases, direction: Direction, delta: float) -> Interval:
     """Lower and upper end of epsilon at delta; at worst (0, the Rényi bound)."""
     if not phases.bounded and single.total_variation(_doubled(phases, direction)) <= delta:
         return 0.0, 0.0
-    log_delta = math.log(delta)
-    ordinary = Ordinary(phases, direction, log_delta)
+    ordinary = Ordinary(phases, direction, math.log(delta))
+    if _costs_nothing(ordinary, delta):
+        return 0.0, 0.0
     best = 0.0, math.inf
-    for attempt in _attempts(ordinary, ordinary.chernoff_epsilon()):
+    for attempt, enough in _attempts(ordinary, ordinary.chernoff_epsilon()):
         best = max(best[0], attempt[0]), min(best[1], attempt[1])
-        if best[1] * (1 - _NARROW) <= best[0]:
+        if best[1] * (1 - enough) <= best[0]:
             break
     return best
+
+
+def _costs_nothing(ordinary: Ordinary, delta: float) -> bool:
+    """Whether delta(0) is surely within delta; asked only where the normal approximation finds it possible."""
+    if 2 * float(ndtr(_rough_mu(ordinary) / 2)) - 1 > 3 * delta:
+        return False
+    line = ordinary.line(0.0, _LITTLE_WORK)
+    if line is None:
+        return False
+    total = Sum([line])
+    return total.value(0.0)[0] + total.error(0.0)[1] <= delta
 
 
 def delta_interval(phases: Phases, direction: Direction, epsilon: float) -> Interval:
@@ -77,16 +90,16 @@ def is_below(phases: Phases, direction: Direction, epsilon: float, delta: float)
     return total is not None and total.value(epsilon)[0] + total.error(epsilon)[1] <= delta
 
 
-def _attempts(ordinary: Ordinary, guess: float) -> Iterator[Interval]:
-    """From cheap to dear: one short line, layers, one long line."""
+def _attempts(ordinary: Ordinary, guess: float) -> Iterator[tuple[Interval, float]]:
+    """From cheap to dear, each with the relative width that ends the search: one short line, layers, one long line."""
     near, trusted, found = _ordinary(ordinary, guess, _LITTLE_WORK)
-    yield found
+    yield found, 1e-8
     guesses = [near] if trusted else [_rough_guess(ordinary), near]
     for guess in guesses:
         near, found = _layered(ordinary, guess)
-        yield found
+        yield found, 1e-6
     for guess in (near, *guesses):
-        yield _ordinary(ordinary, guess, _MUCH_WORK)[2]
+        yield _ordinary(ordinary, guess, _MUCH_WORK)[2], 1e-4
 
 
 def _ordinary(ordinary: Ordinary, guess: float, most_work: float) -> tuple[float, bool, Interval]:
@@ -112,8 +125,11 @@ def _layered(ordinary: Ordinary, guess: float) -> tuple[float, Interval]:
         total = layered(ordinary.phases, ordinary.direction, ordinary.log_delta, guess, _MUCH_WORK)
         if total is None:
             break
+        if not total.lines:  # nothing reaches so far
+            guess *= 0.3
+            continue
         epsilon = total.solve(delta, guess)
-        if abs(epsilon - guess) <= 0.03 * guess:
+        if FLOOR * guess * 1.001 <= epsilon <= 1.15 * guess:
             return epsilon, _enclose(total, epsilon, delta)
         guess = min(max(epsilon, 0.3 * guess), 3 * guess)
     return guess, (0.0, math.inf)
@@ -121,11 +137,15 @@ def _layered(ordinary: Ordinary, guess: float) -> tuple[float, Interval]:
 
 def _rough_guess(ordinary: Ordinary) -> float:
     """epsilon if one large loss alone had to reach it, or many small ones: the larger of the two."""
-    phases, log_delta = ordinary.phases, ordinary.log_delta
-    scale = 2 if ordinary.direction == "replace" else 1
+    jump = _jump_guess(ordinary.phases, ordinary.log_delta)
+    return max(jump, gdp.epsilon_of(math.exp(ordinary.log_delta), _rough_mu(ordinary)))
+
+
+def _rough_mu(ordinary: Ordinary) -> float:
+    """The distance of the normal approximation, with large losses left out."""
+    phases = ordinary.phases
     small = phases.times @ (phases.sampling_prob**2 * np.expm1(np.minimum(phases.shift**2, 1.0)))
-    mu = scale * math.sqrt(float(small) + phases.gaussian)
-    return max(_jump_guess(phases, log_delta), gdp.epsilon_of(math.exp(log_delta), mu))
+    return (2 if ordinary.direction == "replace" else 1) * math.sqrt(float(small) + phases.gaussian)
 
 
 def _jump_guess(phases: Phases, log_delta: float) -> float:
@@ -133,10 +153,12 @@ def _jump_guess(phases: Phases, log_delta: float) -> float:
     steps = list(zip(phases.sampling_prob, phases.shift, phases.times, strict=True))
 
     def log_sum(epsilon: float) -> float:
-        curves = (gdp.log_delta_of(math.log1p(math.expm1(min(epsilon, 600.0)) / q), m) + math.log(q * n) for q, m, n in steps)
-        return max(curves)
+        rise = math.expm1(min(epsilon, 600.0))
+        return max(gdp.log_delta_of(math.log1p(rise / q), m) + math.log(q * n) for q, m, n in steps)
 
     low, high = -40.0, 6.5
+    if log_sum(math.exp(low)) <= log_delta:
+        return 0.0
     for _ in range(24):
         middle = (low + high) / 2
         low, high = (middle, high) if log_sum(math.exp(middle)) > log_delta else (low, middle)

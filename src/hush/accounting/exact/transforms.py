@@ -20,6 +20,7 @@ from hush.accounting.exact.phases import Floats
 Complexes = NDArray[np.complex128]
 UNIT = 2.0**-52
 _LARGEST = 650.0  # exponents above this overflow
+_LARGE_PRODUCT = 20_000  # heights times nodes from which the exponentials are split
 
 
 @dataclass(frozen=True)
@@ -35,9 +36,29 @@ class Cut:
 
 
 def log_one_plus(real: Floats, imaginary: Floats) -> Complexes:
-    """log(1 + x + iy), relatively exact near 0 (numpy's complex log1p is not)."""
-    square = np.maximum(real * (2 + real) + imaginary * imaginary, -1 + UNIT)
-    return 0.5 * np.log1p(square) + 1j * np.arctan2(imaginary, 1 + real)
+    """log(1 + x + iy), relatively exact near 0 (numpy's complex log1p is not) and near -1."""
+    square = (1 + real) ** 2 + imaginary * imaginary
+    near = np.log1p(np.maximum(real * (2 + real) + imaginary * imaginary, -0.9))
+    modulus = np.where(square > 0.5, near, np.log(np.maximum(square, 1e-300)))
+    return 0.5 * modulus + 1j * np.arctan2(imaginary, 1 + real)
+
+
+def _split_waves(nodes: Nodes, heights: Floats, weights: tuple[Floats, ...]) -> list[tuple[Floats, Floats]]:
+    """The same by e^{i(am+b)t} = e^{iamt} e^{ibt}: few exponentials and a matrix product, at a little more rounding."""
+    count, step = len(heights), float(heights[1])
+    block = math.isqrt(count) + 1
+    small = np.exp(1j * step * np.multiply.outer(nodes.loss, np.arange(block)))
+    large = np.exp(1j * step * block * np.multiply.outer(np.arange(-(-count // block)), nodes.loss))
+    ends = np.append(nodes.start[1:], len(nodes.loss))
+    result = []
+    for weight in weights:
+        columns = [
+            ((large[:, begin:end] * weight[begin:end]) @ small[begin:end]).ravel()[:count] - weight[begin:end].sum()
+            for begin, end in zip(nodes.start, ends, strict=True)
+        ]
+        values = np.stack(columns, axis=1)
+        result.append((values.real, values.imag))
+    return result
 
 
 class Whole:
@@ -47,9 +68,11 @@ class Whole:
         self.nodes, self.cut = nodes, cut
         self.log_weight = nodes.log_weight if cut is None else nodes.log_weight + cut.log_below(nodes.loss)
         self.weight = nodes.weight if cut is None else np.exp(self.log_weight)
-        # Mass of one step's measure less 1, so that moments can be kept relative to 1.
-        self._missing = 0.0 if cut is None else -nodes.sums(nodes.weight * ndtr((nodes.loss - cut.level) / cut.softness))
         self.far_mass = nodes.far_mass
+        # Moments are kept relative to 1 where the nodes carry the whole density; where some were cropped they can't be.
+        self._missing: Floats | float = 0.0
+        if cut is not None and not nodes.is_cropped:
+            self._missing = -nodes.sums(nodes.weight * ndtr((nodes.loss - cut.level) / cut.softness))
 
     def log_moments(self, orders: Floats) -> Floats:
         """log E e^{order * total loss} for ascending real orders; infinite where it overflows."""
@@ -57,10 +80,15 @@ class Whole:
         product = np.multiply.outer(orders, nodes.loss)
         fits = (product + self.log_weight).max(axis=1) < _LARGEST
         count = len(orders) if fits.all() else int(np.argmin(fits))
-        excess = nodes.sums(self.weight * np.expm1(np.minimum(product[:count], _LARGEST))) + self._missing
         result = np.full(len(orders), math.inf)
-        result[:count] = np.log1p(excess) @ nodes.times + self._rest(orders[:count])
+        result[:count] = np.log1p(self._excess(product[:count])) @ nodes.times + self._rest(orders[:count])
         return result
+
+    def _excess(self, exponent: Floats) -> Floats:
+        """E e^exponent - 1 for each phase."""
+        if self.nodes.is_cropped:
+            return np.asarray(self.nodes.sums(np.exp(exponent + self.log_weight)) - 1)
+        return np.asarray(self.nodes.sums(self.weight * np.expm1(np.minimum(exponent, _LARGEST))) + self._missing)
 
     def _rest(self, order: NDArray[np.generic]) -> NDArray[np.generic]:
         """The unsampled Gaussian and the bounded losses, which have closed forms."""
@@ -73,11 +101,12 @@ class Whole:
     def tilt_to(self, order: float) -> float:
         """Fix the vertical line Re z = order; returns the log moment there."""
         nodes = self.nodes
-        grown = np.expm1(np.minimum(order * nodes.loss, _LARGEST))
-        excess = nodes.sums(self.weight * grown) + self._missing
+        exponent = order * nodes.loss
+        excess = self._excess(exponent)
         self.order, self.moment = order, 1 + excess
-        self.tilted: Floats = np.exp(order * nodes.loss + self.log_weight) / nodes.spread(self.moment)
-        self.drift = float(nodes.times @ nodes.sums(self.weight * np.abs(grown)))
+        self.tilted: Floats = np.exp(exponent + self.log_weight) / nodes.spread(self.moment)
+        weighed = self.weight * (1.0 if nodes.is_cropped else np.abs(np.expm1(np.minimum(exponent, _LARGEST))))
+        self.drift = float(nodes.times @ nodes.sums(weighed))
         self.speed = float(nodes.times @ nodes.sums(self.tilted * np.abs(nodes.loss)))
         self._rest_here = float(self._rest(np.array([order]))[0])
         return float(np.log1p(excess) @ nodes.times) + self._rest_here
@@ -90,25 +119,31 @@ class Whole:
         return max(float((second - first * first) @ nodes.times), 0.0) + nodes.phases.gaussian
 
     def log_along(self, heights: Floats) -> Complexes:
-        """log of the transform at order + i * height over its value at order."""
-        half = np.multiply.outer(0.5 * heights, self.nodes.loss)
-        sine, cosine = np.sin(half), np.cos(half)
-        # e^{i t} - 1 = -2 sin^2(t/2) + 2 i sin(t/2) cos(t/2), without cancellation.
-        real, imaginary = self._pair(-2 * sine * sine, 2 * sine * cosine, self.tilted)
+        """log of the transform at order + i * height over its value at order, for evenly spaced heights from 0."""
+        ((real, imaginary),) = self.waves(heights, self.tilted)
         return log_one_plus(real, imaginary) @ self.nodes.times + self._rest_along(heights)
 
-    def _pair(self, real: Floats, imaginary: Floats, weight: Floats) -> tuple[Floats, Floats]:
+    def waves(self, heights: Floats, *weights: Floats) -> list[tuple[Floats, Floats]]:
+        """Real and imaginary part of sum(weight * (e^{i height loss} - 1)) per height and phase, for each weight."""
         nodes = self.nodes
+        self.is_split = len(heights) * len(nodes.loss) > _LARGE_PRODUCT
+        if self.is_split:
+            return _split_waves(nodes, heights, weights)
+        half = np.multiply.outer(0.5 * heights, nodes.loss)
+        sine, cosine = np.sin(half), np.cos(half)
+        # e^{i t} - 1 = -2 sin^2(t/2) + 2 i sin(t/2) cos(t/2), without cancellation.
+        real, imaginary = -2 * sine * sine, 2 * sine * cosine
         if len(nodes.times) == 1:
-            return (real @ weight)[:, None], (imaginary @ weight)[:, None]
-        return nodes.sums(real * weight), nodes.sums(imaginary * weight)
+            return [((real @ weight)[:, None], (imaginary @ weight)[:, None]) for weight in weights]
+        return [(nodes.sums(real * weight), nodes.sums(imaginary * weight)) for weight in weights]
 
     def _rest_along(self, heights: Floats) -> Complexes:
         return np.asarray(self._rest(self.order + 1j * heights) - self._rest_here)
 
     def rounding(self, height: float) -> float:
-        """Bound on the relative rounding error of the transform up to that height."""
-        return UNIT * (24 + 12 * self.drift + 6 * height * self.speed + 4 * abs(self._rest_here))
+        """Bound on the rounding error of the transform up to that height, over its value on the axis."""
+        drift = self.drift + (float(self.nodes.times.sum()) if self.is_split else 0.0)
+        return UNIT * (24 + 12 * drift + 6 * height * self.speed + 4 * abs(self._rest_here))
 
 
 class Jumps:
@@ -152,12 +187,9 @@ class Jumps:
         return base + self.log_part
 
     def log_along(self, heights: Floats) -> Complexes:
-        """log of the transform at order + i * height over its value at order."""
-        half = np.multiply.outer(0.5 * heights, self.nodes.loss)
-        sine, cosine = np.sin(half), np.cos(half)
-        real, imaginary = -2 * sine * sine, 2 * sine * cosine
-        base = log_one_plus(*self.below._pair(real, imaginary, self.below.tilted))
-        jump_real, jump_imaginary = self.below._pair(real, imaginary, self.tilted)
+        """log of the transform at order + i * height over its value at order, for evenly spaced heights from 0."""
+        whole, (jump_real, jump_imaginary) = self.below.waves(heights, self.below.tilted, self.tilted)
+        base = log_one_plus(*whole)
         ratio = (self.share + jump_real + 1j * jump_imaginary) * np.exp(-base)
         kept = log_one_plus(-ratio.real, -ratio.imag) @ self.nodes.times
         # M^T - B^T = M^T (1 - e^kept) = B^T (e^-kept - 1), whichever does not overflow.
@@ -167,5 +199,5 @@ class Jumps:
         return np.asarray(base @ self.nodes.times + part - self.log_part + self.below._rest_along(heights))
 
     def rounding(self, height: float) -> float:
-        """Bound on the relative rounding error of the transform up to that height."""
+        """Bound on the rounding error of the transform up to that height, over its value on the axis."""
         return self.below.rounding(height) + UNIT * 64

@@ -51,7 +51,9 @@ class Window:
 def tilted(part: Part, spacing: float, tilt: float) -> tuple[Array, float]:
     """The tilted probabilities and K(tilt) of one release, losses counted from its top."""
     exponent = -tilt * spacing * numpy.arange(len(part.masses.mass))
-    peak = float(exponent.max())
+    occupied = numpy.flatnonzero(part.masses.mass)
+    peak = float(exponent[occupied[0 if tilt >= 0 else -1]])
+    exponent = numpy.minimum(exponent, peak)  # only where there is no mass
     weighted = part.masses.mass * numpy.exp(exponent - peak)
     total = float(weighted.sum())
     return weighted / total, peak + math.log(total)
@@ -246,4 +248,3 @@ def _outside(parts: Sequence[Part], window: Window, tilt: float, moment: float) 
                 break
     slack = 1e-9  # for the rounding of the moments themselves
     return (over_tilted + slack, over_plain + slack), under + slack
-

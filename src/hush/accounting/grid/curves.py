@@ -100,7 +100,8 @@ def tail_difference(x: Array, mu: float) -> Array:
 
 def _far_ratio(x: Array, mu: float) -> Array:
     exponent = mu * x + mu * mu / 2  # phi(x) / phi(x + mu) = e^exponent
-    return numpy.exp(numpy.minimum(exponent, 0.0)) * special.ndtr(-x - mu)
+    result: Array = numpy.exp(numpy.minimum(exponent, 0.0)) * special.ndtr(-x - mu)
+    return result
 
 
 def _mills(x: Array) -> Array:

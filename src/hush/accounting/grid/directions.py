@@ -103,10 +103,7 @@ def _in_twos(event: events.Event) -> events.Event:
 
 def _sampled_base(event: events.Event, relation: Relation) -> Curve:
     curve = _base(event, relation)
-    if isinstance(curve, Normal):
-        largest = curve.mu * (curve.mu / 2 + 8)
-    else:
-        largest = curve.top
+    largest = curve.mu * (curve.mu / 2 + 8) if isinstance(curve, Normal) else curve.top
     if largest > LARGEST_LOSS:
         raise UnsupportedEvent(
             f"the grid accountant bounds a sampled event with losses up to {LARGEST_LOSS:g}; {event!r} has "

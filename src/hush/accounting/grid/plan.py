@@ -8,6 +8,7 @@ inequality gives the window; atoms decide which spacings are good.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy
@@ -21,6 +22,7 @@ COARSE_CELLS = 400
 OUTSIDE = math.log(1e-14)  # tilted mass that may fall outside the window
 STEPS = numpy.array([0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 5.5, 7.0, 9.0, 12.0, 16.0, 24.0])
 MOST_EXCESS = 10.0  # of the logarithm of the bound at another tilt; rounding errors grow by as much
+WIDEST_SPACING = 300.0  # e^300 is a number
 MOST_CELLS = 2**18
 
 
@@ -50,6 +52,12 @@ class Coarse:
             weight /= weight.sum()
             variance += count * float(weight @ numpy.square(loss - weight @ loss))
         return math.sqrt(variance)
+
+    @property
+    def farthest(self) -> float:
+        """The distance of the mean loss from 0."""
+        pairs = zip(self.losses, self.log_masses, self.counts, strict=True)
+        return abs(math.fsum(count * float(numpy.exp(log_mass) @ loss) for loss, log_mass, count in pairs))
 
     @property
     def widest(self) -> float:
@@ -117,11 +125,12 @@ def _log_weight(tilt: Array) -> Array:
     return tilt * numpy.log(tilt) - (1 + tilt) * numpy.log1p(tilt)
 
 
-def _smallest(grid: Coarse, function: object) -> tuple[float, float]:
+def _smallest(grid: Coarse, function: Callable[[Array], Array]) -> tuple[float, float]:
     deviation = max(grid.deviation(0.0), 1e-12)
-    tilts = numpy.geomspace(0.02 / deviation, max(80 / deviation, 60 / max(grid.narrowest, 1e-9)), 48)
+    lowest = 0.02 / (deviation + grid.farthest)
+    tilts = numpy.geomspace(lowest, max(80 / deviation, 60 / max(grid.narrowest, 1e-9)), 64)
     for _ in range(2):
-        values = function(tilts)  # type: ignore[operator]
+        values = function(tilts)
         best = int(numpy.argmin(values))
         result = float(tilts[best]), float(values[best])
         tilts = numpy.linspace(tilts[max(best - 1, 0)], tilts[min(best + 1, len(tilts) - 1)], 16)
@@ -147,19 +156,20 @@ def _window(grid: Coarse, tilt: float, epsilon: float, log_delta: float) -> Plan
     bottom = math.fsum(count * float(loss.min()) for loss, count in zip(grid.losses, grid.counts, strict=True))
     spread = 0.05 * abs(float(ups.min()) - float(downs.max()))
     high = min(max(float(ups.min()), epsilon + spread), top)
-    low = max(min(float(downs.max()), epsilon - spread), bottom)
+    low = min(max(min(float(downs.max()), epsilon - spread), bottom), epsilon)
     up, down = int(numpy.argmin(ups)), int(numpy.argmax(downs))
     return Plan(tilt, low, high, float(steps[up]), float(steps[down]), log_delta)
 
 
 def spacing(direction: Direction, plan: Plan, size: int) -> tuple[float, bool]:
     """A spacing that fits the window into `size` points, with atoms on the grid; and whether it is exact as it is."""
-    coarsest = max(plan.high - plan.low, 1e-12) / (size - 4)
+    width = max(plan.high - plan.low, 1e-6 * max(abs(plan.high), abs(plan.low)), 1e-12)
+    coarsest = min(width / (size - 4), WIDEST_SPACING)
     distances = sorted({_top_atom(curve) - atom for curve, _ in direction for atom in curve.atoms} - {0.0})
     if distances and all(_is_discrete(curve) for curve, _ in direction):
         exact = _common_measure(numpy.array(distances))
         if exact >= coarsest:
-            return exact, True
+            return exact / math.ceil(exact / WIDEST_SPACING), True
     long = numpy.array([distance for distance in distances if distance >= coarsest])
     if not long.size:
         return coarsest, False

@@ -8,8 +8,8 @@ compositions with anything ([zhu22] Thm. 10; the argument is linear and needs no
   lowest corner, and constant beyond the highest, whose height is mass at infinity.
 - below: in each cell a line under the tangent at the cell's middle. With corner i at the lower of the two tangents
   that meet its cells, each edge has both ends under its cell's tangent, so all of it; the tangent of a convex curve is
-  below the curve. The highest lines are the one tangent that is 0 at the last corner; at an atom on top it is the one at
-  the top, slope Q(L = top). Left of the lowest corner: the curve itself, a line if all losses are above, or the
+  below the curve. The highest lines are the one tangent that is 0 at the last corner; with an atom on top it is the
+  one at the top, slope Q(L = top). Left of the lowest corner: the curve itself, a line if all losses are above, or the
   tangent at the lowest corner. Both gaps are second order in the spacing where the loss has a density.
 
 Corners that rounding made concave are left out: chords over fewer corners are still above the curve, and the convex
@@ -20,6 +20,7 @@ the corners, and the masses scaled so that the comparison holds with `margin` to
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy
@@ -31,12 +32,13 @@ Indices = NDArray[numpy.intp]
 
 UNIT = 2.0**-52
 LOST_BELOW = 2e-15  # P's mass under the grid of a curve without a bottom
-DEEPEST = math.log(1e-290)
+TINY = 1e-290  # under it numbers lose digits; as mass at infinity it covers them
+DEEPEST = math.log(TINY)
 
 
 @dataclass(frozen=True)
 class Span:
-    """Where a curve's grid ends: at `top` exactly, and at or below `bottom`. `closed`: no finite loss is above."""
+    """Where a curve's grid ends: at `top` exactly, and at or below `bottom`. `closed`: P(L = top) > 0."""
 
     top: float
     bottom: float
@@ -54,19 +56,19 @@ class Masses:
 
 def span(curve: Curve, log_delta: float) -> Span:
     """From where all but `LOST_BELOW` lies above, to where the curve is under e^log_delta or ends."""
-    ladder = 2.0 ** numpy.arange(-50, 11)
-    closed = math.isfinite(curve.top)
+    ladder = numpy.exp2(numpy.arange(-50, 14, dtype=numpy.float64))
+    closed = math.isfinite(curve.top) and curve.top_mass > 0
     top = curve.top
     if not closed:
-        level = math.exp(max(log_delta, DEEPEST))
-        top = _first(ladder, lambda x: curve.finite(x) <= level)
+        level = math.exp(min(max(log_delta, DEEPEST), 0.0))
+        top = min(top, _first(ladder, lambda x: curve.finite(x) <= level))
     bottom = -_first(ladder, lambda x: 1 - curve.infinite_mass - curve.finite(-x) - curve.slope(-x) <= LOST_BELOW)
     return Span(top, min(max(bottom, curve.bottom), top), closed)
 
 
-def _first(ladder: Array, holds: object) -> float:
+def _first(ladder: Array, holds: Callable[[Array], NDArray[numpy.bool_]]) -> float:
     for _ in range(2):
-        found = numpy.flatnonzero(holds(ladder))  # type: ignore[operator]
+        found = numpy.flatnonzero(holds(ladder))
         index = int(found[0]) if found.size else len(ladder) - 1
         ladder = numpy.linspace(ladder[max(index - 1, 0)], ladder[index], 33)
     return float(ladder[-1])
@@ -74,7 +76,7 @@ def _first(ladder: Array, holds: object) -> float:
 
 def above(curve: Curve, where: Span, spacing: float, cells: int) -> Masses:
     """Masses whose curve is nowhere below `curve`."""
-    epsilon = where.top - spacing * numpy.arange(cells, -1, -1)
+    epsilon = where.top - spacing * numpy.arange(cells, -1, -1, dtype=numpy.float64)
     height = curve.finite(epsilon)
     if where.closed:
         height[-1] = 0.0
@@ -82,6 +84,8 @@ def above(curve: Curve, where: Span, spacing: float, cells: int) -> Masses:
     mass, kept = _convex(height, start, spacing)
     curve_again, total = scan(mass[::-1], spacing)
     tail = float(height[kept[-1]])
+    if ((height > 0) & (height < TINY)).any():
+        tail = max(tail, TINY)
     again = curve_again[::-1][kept] + tail
     positive = again > 0
     ratio = float(numpy.max(height[kept][positive] / again[positive], initial=start / (total + tail)))
@@ -92,7 +96,7 @@ def above(curve: Curve, where: Span, spacing: float, cells: int) -> Masses:
 
 def below(curve: Curve, where: Span, spacing: float, cells: int) -> Masses:
     """Masses whose curve is nowhere above `curve`."""
-    epsilon = where.top - spacing * numpy.arange(cells, -1, -1)
+    epsilon = where.top - spacing * numpy.arange(cells, -1, -1, dtype=numpy.float64)
     height, start = _under_tangents(curve, where, epsilon, spacing)
     mass, kept = _convex(height, start, spacing)
     curve_again, total = scan(mass[::-1], spacing)
@@ -100,6 +104,8 @@ def below(curve: Curve, where: Span, spacing: float, cells: int) -> Masses:
     positive = wanted > 0
     ratio = float(numpy.max(again[positive] / wanted[positive], initial=total / start if start > 0 else 1.0))
     scale = (1 - margin(cells)) / max(1.0, ratio)
+    if total == 0:
+        mass[0] = TINY  # next to nothing at the lowest loss, so that there is something to compose
     infinite = curve.infinite_mass * (1 - 4 * UNIT)
     return Masses(mass[::-1] * scale, infinite, total * scale + infinite)
 
@@ -137,12 +143,12 @@ def _run_out(curve: Curve, left: Array, right: Array, epsilon: Array) -> None:
     low, high = float(epsilon[0]), float(epsilon[last])
     for _ in range(4):  # the tangent's height at the last corner grows with the point where it touches
         points = numpy.linspace(low, high, 33)
-        over = curve.finite(points) - curve.slope(points) * numpy.expm1(epsilon[last] - points)
+        over = curve.finite(points) - curve.slope(points) * numpy.expm1(numpy.minimum(epsilon[last] - points, 700.0))
         index = max(int(numpy.argmax(over >= 0)), 1)
         low, high = float(points[index - 1]), float(points[index])
     touch = numpy.array([high])
     cell = min(int(numpy.searchsorted(epsilon, high, side="right")) - 1, last - 1)
-    steep = float(curve.slope(touch)[0]) * math.exp(epsilon[last] - high)
+    steep = float(curve.slope(touch)[0]) * math.exp(min(epsilon[last] - high, 700.0))
     if float(curve.finite(touch)[0]) < steep * -math.expm1(high - epsilon[last]):
         steep = 0.0  # it touches nowhere: nothing is left but 0
     lowered = -steep * numpy.expm1(numpy.minimum(epsilon[cell:] - epsilon[last], 0.0))
@@ -190,13 +196,16 @@ def _hull(height: Array, kept: Indices, start: float, spacing: float) -> Indices
 
 
 def scan(mass: Array, spacing: float) -> tuple[Array, float]:
-    """The curve of masses at 0, -spacing, -2 spacing, ... at those losses, and the total. Sums in pairs: few roundings."""
+    """The curve of masses at 0, -spacing, -2 spacing, ... at those losses, and their total."""
     curve, weighted = scan_both(mass, spacing)
     return curve, float(curve[-1] + weighted[-1])
 
 
 def scan_both(mass: Array, spacing: float) -> tuple[Array, Array]:
-    """The curve, D_k = sum over j < k of m_j (1 - e^(l_k - l_j)), and G_k = sum over j <= k of m_j e^(l_k - l_j)."""
+    """The curve, D_k = sum over j < k of m_j (1 - e^(l_k - l_j)), and G_k = sum over j <= k of m_j e^(l_k - l_j).
+
+    Both by doubling the distance that is summed over, so that a value is rounded about log2(n) times, not n times.
+    """
     weighted = mass.copy()
     shift = 1
     while shift < len(mass) and shift * spacing < 800:

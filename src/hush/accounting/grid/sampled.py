@@ -132,19 +132,17 @@ class Add:
         return _unmixed(-numpy.minimum(epsilon, ceiling), self.q), epsilon < self.top
 
 
-
-
-
 @dataclass(frozen=True)
 class Mirrored:
     """A curve for epsilon >= 0, continued as that of a symmetric pair: D(-x) = 1 - e^-x + e^-x D(x).
 
-    Fixed-size sampling, g = sample_size / num_examples, both data sets of one size: for epsilon >= 0 [balle18b] Thm. 9
-    (advanced joint convexity) bounds the divergence by C(epsilon), the curve of ((1-g)Q + gP, Q), with (P, Q) the
-    base's replace_one pair. Neighbours may trade places, and D_{Q|P}(-x) = 1 - e^-x + e^-x D_{P|Q}(x) for any pair,
-    so the continuation bounds it for epsilon < 0. It is the curve of a pair, since it is convex in t = e^epsilon: at
-    t = 1 its slope jumps by P'(L <= 0) - Q(L > 0), P' = (1-g)Q + gP, and for a symmetric base this is
-    (1-g) P(L >= 0) + g Q(L >= 0) - Q(L > 0) >= 0, an atom at loss 0 ([zhu22] Prop. 8 needs no more). So it composes.
+    Fixed-size sampling, g = sample_size / num_examples, both data sets of one size: for epsilon >= 0 [balle18b]
+    Thm. 9 (by advanced joint convexity, Thm. 2) bounds the divergence by C(epsilon), the curve of ((1-g)Q + gP, Q),
+    with (P, Q) the base's replace_one pair. Neighbours may trade places, and D_{Q|P}(-x) = 1 - e^-x + e^-x
+    D_{P|Q}(x) for any pair, so the continuation bounds it for epsilon < 0. It is the curve of a pair, since it is
+    convex in t = e^epsilon: at t = 1 its slope jumps by P'(L <= 0) - Q(L > 0), P' = (1-g)Q + gP, and for a
+    symmetric base this is (1-g) P(L >= 0) + g Q(L >= 0) - Q(L > 0) >= 0, an atom at loss 0 ([zhu22] Prop. 8 needs
+    no more). So it composes.
     """
 
     half: Curve
@@ -229,7 +227,8 @@ class ReplaceNormal:
         # log sinh x = log((1 - e^-2x) / 2) + x
         log_ratio_sinh = log_ratio + numpy.log(-numpy.expm1(-2 * half) / 2) + half
         turned = numpy.arcsinh(numpy.exp(numpy.minimum(log_ratio_sinh, 300.0)))
-        return s * (epsilon / 2 + numpy.where(log_ratio_sinh > 300, log_ratio_sinh + math.log(2), turned))
+        moved: Array = numpy.where(log_ratio_sinh > 300, log_ratio_sinh + math.log(2), turned)
+        return s * (epsilon / 2 + moved)
 
 
 @dataclass(frozen=True)
@@ -281,4 +280,6 @@ class ReplaceLaplace:
     def _log_ratio(self, epsilon: Array) -> Array:
         # r e^(1/s) = 1 + (e^epsilon - 1) (1 + (1-q)/q e^(1/s)): increasing from 1, no difference taken.
         rate = 1 + (1 - self.q) / self.q * math.exp(self.base.top)
-        return numpy.maximum(numpy.log1p(numpy.expm1(numpy.minimum(epsilon, self.top)) * rate) - self.base.top, -self.base.top)
+        return numpy.maximum(
+            numpy.log1p(numpy.expm1(numpy.minimum(epsilon, self.top)) * rate) - self.base.top, -self.base.top
+        )

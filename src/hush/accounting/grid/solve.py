@@ -38,7 +38,7 @@ def delta_interval(event: Event, *, epsilon: float, relation: Relation) -> Inter
 
     >>> from hush import events
     >>> low, high = delta_interval(events.GaussianDP(1.0), epsilon=1.0, relation="add_remove")
-    >>> low <= 0.126936737507 <= high and high - low < 1e-11
+    >>> low <= 0.126936737506644 <= high and high - low < 1e-12
     True
     """
     epsilon = _check.nonnegative("epsilon", epsilon)
@@ -91,11 +91,11 @@ def _epsilon(direction: Direction, delta: float, *, enough: float) -> Interval:
     if not direction:
         return 0.0, 0.0
     least, most = _infinite_mass(direction)
-    if least == 1:
+    if delta < least or least == 1:
         return math.inf, math.inf
+    if most > 0 and delta <= most:
+        return 0.0, math.inf
     greatest = _greatest_loss(direction)
-    if delta <= most and (delta < least or most > 0 or math.isinf(greatest[1])):
-        return (math.inf if delta < least or most == 0 or delta == 0 else greatest[0]), math.inf
     if delta == 0 or greatest[1] <= enough:
         return (greatest[0] if delta == 0 else 0.0), greatest[1]
     if _is_single(direction):
@@ -110,7 +110,10 @@ def _epsilon(direction: Direction, delta: float, *, enough: float) -> Interval:
         high = min(high + pair.misplaced, greatest[1])
         return min(max(low - pair.misplaced, 0.0), high), high
 
-    return _refined(direction, chosen, answer, enough)
+    low, high = _refined(direction, chosen, answer, enough)
+    if low == 0 < high and _delta(direction, 0.0, enough=delta)[1] <= delta:
+        return 0.0, 0.0
+    return low, high
 
 
 @dataclass(frozen=True)
@@ -122,9 +125,7 @@ class Bounds:
     misplaced: float
 
 
-def _refined(
-    direction: Direction, chosen: plan.Plan, answer: Callable[[Bounds], Interval], enough: float
-) -> Interval:
+def _refined(direction: Direction, chosen: plan.Plan, answer: Callable[[Bounds], Interval], enough: float) -> Interval:
     # Widths fall with the square of the spacing, so the second size is usually the last. A direction that is known to
     # stay under `enough`, what another one reaches, needs no more digits.
     size, low, high = SMALLEST, 0.0, math.inf
@@ -145,8 +146,8 @@ def _bounds(direction: Direction, chosen: plan.Plan, spacing: float) -> Bounds:
     for curve, count in direction:
         where = rounding.span(curve, chosen.log_delta - math.log(steps) - 25)
         cells = max(1, min(math.ceil((where.top - where.bottom) / spacing - 1e-6), plan.MOST_CELLS))
-        if not where.closed:  # a bounded bottom, or else 0, lies on the grid
-            base = curve.bottom if math.isfinite(curve.bottom) else 0.0
+        if not where.closed:  # the first that is finite of bottom, top and 0 lies on the grid
+            base = next(loss for loss in (curve.bottom, curve.top, 0.0) if math.isfinite(loss))
             top = base + math.ceil((where.top - base) / spacing) * spacing
             where = rounding.Span(top, where.bottom, closed=False)
             cells = min(math.ceil((top - where.bottom) / spacing - 1e-6), plan.MOST_CELLS)
@@ -163,8 +164,11 @@ def _composition(parts: list[compose.Part], chosen: plan.Plan, spacing: float) -
     size = 2 ** max(4, math.ceil(math.log2(points)))
     window = compose.Window(summit - first * spacing, spacing, size, first, chosen.step_up, chosen.step_down)
     scale = math.fsum(part.count * math.log(part.masses.scale) for part in parts)
-    kept = math.fsum(part.count * math.log1p(-part.masses.infinite / part.masses.scale) for part in parts)
-    return compose.composed(parts, window, chosen.tilt, infinite=-math.exp(scale) * math.expm1(kept))
+    # A step whose whole mass was moved to infinity (a grid too coarse for it) makes the sum infinite.
+    shares = [(part.count, min(part.masses.infinite / part.masses.scale, 1 - UNIT)) for part in parts]
+    kept = math.fsum(count * math.log1p(-share) for count, share in shares)
+    tilt = min(chosen.tilt, 300 / spacing)  # neighbouring losses stay comparable
+    return compose.composed(parts, window, tilt, infinite=-math.exp(scale) * math.expm1(kept))
 
 
 def _is_single(direction: Direction) -> bool:

@@ -1,0 +1,127 @@
+"""The `hush` command: its subcommands, its help, and one clear line when something is wrong.
+
+Exit codes: 0 fine, 1 the claim does not hold (over budget), 2 bad input. Results go to stdout, everything else to
+stderr. Only typer is loaded here; a command loads what it needs when it runs.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Annotated, Any
+
+import typer
+
+from hush.cli import calibrate, epsilon, explain, ledger
+from hush.cli.output import one_line
+from hush.errors import BudgetExceeded, HushError
+
+FINE, DOES_NOT_HOLD, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+
+_EXAMPLES = """
+\b
+Examples:
+  What does a training run cost?
+    hush epsilon --noise-multiplier 4 --sampling-prob 0.01 --steps 10000 --delta 1e-5
+\b
+  How do the accountants compare, as a table and as a picture?
+    hush epsilon --noise-multiplier 4 --sampling-prob 0.01 --steps 10000 --delta 1e-5 \\
+         --method all --plot epsilon.html
+\b
+  How much noise does a budget ask for? Leave out the one that is to be found.
+    hush calibrate --epsilon 1 --delta 1e-5 --sampling-prob 0.01 --steps 10000
+    hush calibrate --epsilon 1 --delta 1e-5 --sampling-prob 0.01 --noise-multiplier 4
+\b
+  Why is it this number, and which theorem says so?
+    hush explain --noise-multiplier 4 --sampling-prob 0.01 --steps 10000 --delta 1e-5
+\b
+  What was spent, and was the ledger edited?
+    hush ledger show budget.db
+    hush ledger verify budget.db
+\b
+Every command takes --json. Exit codes: 0 fine, 1 the claim does not hold, 2 bad input.
+"""
+
+app = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    epilog=_EXAMPLES,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
+app.command("epsilon", short_help="What a training run costs.")(epsilon.epsilon)
+app.command("calibrate", short_help="The noise that a budget asks for.")(calibrate.calibrate)
+app.command("explain", short_help="Why it costs that, by theorem.")(explain.explain)
+app.add_typer(ledger.app, name="ledger", short_help="What was spent, and is it whole?")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from hush import __version__
+
+        typer.echo(f"hush {__version__}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def start(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Machine learning with differential privacy: know exactly what it costs."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+def main() -> None:
+    """Run the command line and leave with its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(AttributeError, ValueError):  # a terminal that cannot show a letter gets a question mark
+            stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+    code = run(sys.argv[1:])
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader, such as head, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(code)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command; every expected error becomes one line on stderr and an exit code."""
+    command: Any = typer.main.get_command(app)
+    try:
+        code = command.main(args=list(arguments), prog_name="hush", standalone_mode=False)
+        return code if isinstance(code, int) else FINE
+    except BudgetExceeded as error:
+        return _complain(error, DOES_NOT_HOLD)
+    except HushError as error:
+        return _complain(error, BAD_INPUT)
+    except BrokenPipeError:
+        return FINE
+    except OSError as error:
+        return _complain(f"{error.filename or 'a file'}: {error.strerror or error}", BAD_INPUT)
+    except (KeyboardInterrupt, typer.Abort):
+        return _complain("interrupted.", INTERRUPTED)
+    except Exception as error:
+        if not hasattr(error, "format_message"):  # what typer calls a usage error, in all its versions
+            raise
+        return _complain(_usage(error), BAD_INPUT)
+
+
+def _usage(error: Any) -> str:
+    context = getattr(error, "ctx", None)
+    path = "hush" if context is None else context.command_path
+    return f"{one_line(error.format_message()).rstrip('.')}; see: {path} --help"
+
+
+def _complain(message: object, code: int) -> int:
+    typer.echo(f"hush: {one_line(str(message))}", err=True)
+    return code
+
+
+if __name__ == "__main__":
+    main()
