@@ -4,7 +4,6 @@ The names are looked up on first use, so that `hush.accounting` and the command 
 """
 
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -30,17 +29,14 @@ _ROOMS = ("accounting", "errors", "events", "ledger", "privacy", "rng")
 
 __all__ = [*_HOME, *_ROOMS]
 
-try:
-    __version__ = version("hush")
-except PackageNotFoundError:  # run from a source tree that was never installed
-    __version__ = "0.0.0"
-
 
 def __getattr__(name: str) -> object:
     if name in _HOME:
         return getattr(import_module(_HOME[name]), name)
     if name in _ROOMS:
         return import_module(f"hush.{name}")
+    if name == "__version__":
+        return import_module("importlib.metadata").version("hush")
     raise AttributeError(f"module 'hush' has no attribute {name!r}")
 
 

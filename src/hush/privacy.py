@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
+from decimal import ROUND_CEILING, Decimal
 from typing import Any, Literal, get_args
 
 from hush import _check
@@ -122,12 +123,11 @@ def round_up(value: float, digits: int = 6) -> str:
 
     >>> round_up(0.94686680076438)
     '0.946867'
-    >>> round_up(1.0000001)
-    '1.00001'
+    >>> round_up(1.0000001), round_up(2.0)
+    ('1.00001', '2')
     """
     if not math.isfinite(value) or value == 0:
         return f"{value:g}"
-    unit = 10.0 ** (math.floor(math.log10(abs(value))) - digits + 1)
-    rounded = math.ceil(value / unit) * unit
-    text = f"{rounded:.{digits}g}"
-    return text if float(text) >= value else f"{rounded + unit:.{digits}g}"
+    exact = Decimal(value)
+    unit = Decimal(1).scaleb(exact.adjusted() - digits + 1)
+    return f"{float(exact.quantize(unit, rounding=ROUND_CEILING)):.{digits}g}"

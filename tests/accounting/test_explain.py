@@ -1,4 +1,4 @@
-"""The chain of methods against closed forms, published numbers and the truth in notes of reference."""
+"""The chain of methods against closed forms, published numbers and 32-digit values."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """The noise, the steps or the sampling probability that a budget allows. Never over budget.
 
-    >>> from hush.privacy import Budget
-    >>> noise = noise_for(Budget(epsilon=1.0, delta=1e-5), sampling_prob=0.01, steps=10_000)
-    >>> round(noise, 6)
-    3.812817
+>>> from hush.privacy import Budget
+>>> noise = noise_for(Budget(epsilon=1.0, delta=1e-5), sampling_prob=0.01, steps=10_000)
+>>> round(noise, 6)
+3.812817
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from hush.privacy import Budget, Relation, check_relation
 
 CALIBRATED = ("exact", "rdp")
 _FINEST = 1e-9  # relative width of the bracket at which the search for a real number stops
-_NOISE_LIMITS = 1e-2, 1e9
+_NOISE_LIMITS = 5e-2, 1e9
+MOST_STEPS = 10**9  # a budget that allows more is answered with this many
 
 
 def sampled_gaussian(noise_multiplier: float, sampling_prob: float, steps: int) -> events.Event:
@@ -41,7 +42,8 @@ def noise_for(
     found = _boundary(over, start, least, most)
     if found is None:
         raise Unreachable(
-            f"no noise_multiplier up to {_NOISE_LIMITS[1]:g} meets {budget}; use fewer steps or a larger epsilon or delta."
+            f"no noise_multiplier up to {_NOISE_LIMITS[1]:g} meets {budget}; "
+            "use fewer steps, or a larger epsilon or delta."
         )
     return math.exp(found)
 
@@ -64,15 +66,17 @@ def steps_for(
 
     if not fits(1):
         raise Unreachable(f"one step already exceeds {budget}; use more noise or a smaller sampling_prob.")
-    low, high = 1, 2
-    while high <= _MOST_STEPS and fits(high):
-        low, high = high, 4 * high
-    if high > _MOST_STEPS:
-        return low
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low
+
+    def over(minus_log_steps: float) -> float:
+        return _excess(sampled_gaussian(noise, prob, round(math.exp(-minus_log_steps))), budget, relation, method)
+
+    found = _boundary(over, -math.log(1000.0), -math.log(MOST_STEPS), 0.0)
+    steps = 1 if found is None else round(math.exp(-found))
+    while steps > 1 and not fits(steps):
+        steps -= 1
+    while steps < MOST_STEPS and fits(steps + 1):
+        steps += 1
+    return steps
 
 
 def sampling_prob_for(
@@ -89,9 +93,6 @@ def sampling_prob_for(
     if found is None:
         raise Unreachable(f"no sampling_prob down to 1e-12 meets {budget}; use more noise or fewer steps.")
     return math.exp(-found)
-
-
-_MOST_STEPS = 10**12
 
 
 def _ready(budget: Budget, relation: Relation, method: str) -> None:

@@ -1,10 +1,10 @@
 """What an event costs: one question, several methods, one kind of answer.
 
-    >>> from hush import events
-    >>> step = events.PoissonSampled(events.Gaussian(noise_multiplier=4.0), sampling_prob=0.01)
-    >>> answer = guarantee(events.Repeated(step, times=10_000), delta=1e-5)
-    >>> print(answer)
-    (0.946867, 1e-05)-differential privacy, add remove, by exact
+>>> from hush import events
+>>> step = events.PoissonSampled(events.Gaussian(noise_multiplier=4.0), sampling_prob=0.01)
+>>> answer = guarantee(events.Repeated(step, times=10_000), delta=1e-5)
+>>> print(answer)
+(0.946867, 1e-05)-differential privacy, add remove, by exact
 """
 
 from __future__ import annotations

@@ -1,11 +1,33 @@
-"""epsilon so far, after every step of a run."""
+"""epsilon so far, after every step of a run, at next to no cost.
+
+    >>> from hush import events
+    >>> step = events.PoissonSampled(events.Gaussian(noise_multiplier=4.0), sampling_prob=0.01)
+    >>> odometer = Odometer(delta=1e-5)
+    >>> for _ in range(3):
+    ...     odometer.add(step)
+    >>> odometer.steps, round(odometer.epsilon(), 6)
+    (3, 0.01332)
+
+The numbers hold for parameters fixed in advance. Where noise or sampling are chosen while the run goes on, in the light
+of what it released, use a filter (`hush.accounting.filters`).
+"""
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
+
 from hush import _check
+from hush.accounting.exact.gauge import Gauge
+from hush.accounting.exact.phases import Direction
+from hush.accounting.exact.reading import read
 from hush.accounting.guarantee import guarantee
-from hush.events import Composed, Event, Repeated
+from hush.errors import InvalidValue
+from hush.events import Composed, Event, Gaussian, PoissonSampled, Repeated, flat
 from hush.privacy import Guarantee, Relation, check_relation
+
+_AHEAD = 1.01  # where no gauge serves, the answer for up to 1 % more steps is kept and given
 
 
 class Odometer:
@@ -14,16 +36,75 @@ class Odometer:
     def __init__(self, *, delta: float, relation: Relation = "add_remove") -> None:
         self.delta, self.relation = _check.delta(delta), check_relation(relation)
         self._counts: dict[Event, int] = {}
+        self._gauges: list[Gauge] = []
+        self._gauged: tuple[Event, ...] | None = None  # the events whose counts the gauges take, in order
+        self._kept: tuple[dict[Event, int], float] = ({}, 0.0)
 
     def add(self, event: Event, times: int = 1) -> None:
         """Count an event."""
-        self._counts[event] = self._counts.get(event, 0) + _check.whole("times", times)
+        if not isinstance(event, Event):
+            raise InvalidValue(f"event must be an event, such as events.Gaussian(noise_multiplier=1.0); got {event!r}.")
+        for part, count in flat(event, _check.whole("times", times)):
+            self._counts[part] = self._counts.get(part, 0) + count
+
+    @property
+    def steps(self) -> int:
+        """How many elementary events were counted."""
+        return sum(self._counts.values())
 
     @property
     def event(self) -> Event:
         """Everything counted so far."""
-        return Composed(*(Repeated(event, times) for event, times in self._counts.items()))
+        return _composed(self._counts)
 
     def guarantee(self) -> Guarantee:
-        """What it costs so far."""
+        """What it costs so far, as the exact accountant's interval."""
         return guarantee(self.event, delta=self.delta, relation=self.relation)
+
+    def epsilon(self) -> float:
+        """A safe epsilon for everything so far: the exact one but for rounding, or that of up to 1 % more steps."""
+        kept, epsilon = self._kept
+        if self._counts.keys() == kept.keys() and all(self._counts[key] <= kept[key] for key in kept):
+            return epsilon
+        measured = self._measured()
+        return self._look_ahead() if measured is None else measured
+
+    def _measured(self) -> float | None:
+        """By the gauges, where everything counted is a sampled Gaussian and there is more than one step."""
+        if not all(map(_is_phase, self._counts)) or self.steps < 2 or self.delta == 0:
+            return None
+        events, times = tuple(self._counts), np.array(list(self._counts.values()), dtype=float)
+        if self._gauged != events or not self._gauges or not all(gauge.serves(times) for gauge in self._gauges):
+            self._gauged, self._gauges = events, self._fresh_gauges()
+        if not self._gauges:
+            return None
+        worst = self._gauges[0].upper_epsilon(times)
+        for gauge in self._gauges[1:]:
+            if not gauge.is_below(times, worst):
+                worst = max(worst, gauge.upper_epsilon(times))
+        return worst if math.isfinite(worst) else None
+
+    def _fresh_gauges(self) -> list[Gauge]:
+        phases = read(self.event, self.relation).phases
+        if len(phases.times) != len(self._counts):
+            return []
+        directions: tuple[Direction, ...] = ("replace",) if self.relation == "replace_one" else ("remove", "add")
+        gauges = [Gauge(phases, direction, self.delta) for direction in directions]
+        return gauges if all(gauge.works for gauge in gauges) else []
+
+    def _look_ahead(self) -> float:
+        ahead = {event: max(count, math.floor(count * _AHEAD)) for event, count in self._counts.items()}
+        epsilon = guarantee(_composed(ahead), delta=self.delta, relation=self.relation).epsilon
+        self._kept = ahead, epsilon
+        return epsilon
+
+
+def _is_phase(event: Event) -> bool:
+    match event:
+        case PoissonSampled(Gaussian(), sampling_prob):
+            return sampling_prob < 1
+    return False
+
+
+def _composed(counts: dict[Event, int]) -> Event:
+    return Composed(*(Repeated(event, times) for event, times in counts.items()))

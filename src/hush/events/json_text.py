@@ -1,7 +1,7 @@
 """Events to JSON and back, through an explicit list of kinds: a file can name an event, never run code.
 
-    >>> to_json(kinds.Repeated(kinds.Gaussian(1.5), times=3))
-    '{"event":"Repeated","of":{"event":"Gaussian","noise_multiplier":1.5},"times":3}'
+>>> to_json(kinds.Repeated(kinds.Gaussian(1.5), times=3))
+'{"event":"Repeated","of":{"event":"Gaussian","noise_multiplier":1.5},"times":3}'
 """
 
 from __future__ import annotations

@@ -18,6 +18,9 @@ from hush import _check
 from hush.errors import InvalidValue
 
 
+MOST_TIMES = 10**12
+
+
 @dataclass(frozen=True)
 class Event:
     """Base of all events."""
@@ -157,7 +160,10 @@ class Repeated(Event):
 
     def __post_init__(self) -> None:
         _check_event("event", self.event)
-        _store(self, times=_check.whole("times", self.times))
+        times = _check.whole("times", self.times)
+        if times > MOST_TIMES:
+            raise InvalidValue(f"times must be at most {MOST_TIMES:.0e}; got {times}.")
+        _store(self, times=times)
 
 
 @dataclass(frozen=True, init=False)
@@ -172,6 +178,7 @@ class Composed(Event):
         _store(self, events=tuple(events))
 
     def parts(self) -> tuple[Event, ...]:
+        """The composed events."""
         return self.events
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from types import ModuleType
 
-from hush.accounting import grid
+from hush.accounting import rdp
 from hush.accounting.exact import search, single
 from hush.accounting.exact.phases import Direction
 from hush.accounting.exact.reading import Reading, read
@@ -12,6 +13,9 @@ from hush.events import Event
 from hush.privacy import Relation
 
 Interval = tuple[float, float]
+_LARGEST_SHIFT = 25.0  # 1 / noise_multiplier; below a noise of 0.04 one sampled step alone costs hundreds
+_MOST_STEPS = 1e11
+_EXTREME = "the Rényi bound alone, for so little noise or so many steps"
 _WIDE = 1e-4  # relative width from which the loss grid is asked as well
 
 
@@ -20,9 +24,11 @@ def epsilon_interval(event: Event, *, delta: float, relation: Relation) -> tuple
     reading = read(event, relation)
     if not reading.is_private:
         return (math.inf, math.inf), "no privacy at all"
+    if _is_extreme(reading):
+        return (0.0, rdp.guarantee(event, delta=delta, relation=relation).epsilon), _EXTREME
     left = _without_failures(reading, delta)
     if left <= 0 or not _has_contour(reading):
-        return grid.epsilon_interval(event, delta=delta, relation=relation), "loss grid"
+        return _grid().epsilon_interval(event, delta=delta, relation=relation), "loss grid"
     curve = single.curve_of(reading.phases, relation)
     if curve is not None:
         return single.epsilon_at(curve, left), "closed form"
@@ -31,7 +37,7 @@ def epsilon_interval(event: Event, *, delta: float, relation: Relation) -> tuple
         found = _worse(found, search.epsilon_interval(reading.phases, "add", left))
     if found[1] * (1 - _WIDE) <= found[0]:
         return found, "contour"
-    return _meet(found, grid.epsilon_interval(event, delta=delta, relation=relation)), "contour and loss grid"
+    return _meet(found, _grid().epsilon_interval(event, delta=delta, relation=relation)), "contour and loss grid"
 
 
 def delta_interval(event: Event, *, epsilon: float, relation: Relation) -> tuple[Interval, str]:
@@ -39,8 +45,10 @@ def delta_interval(event: Event, *, epsilon: float, relation: Relation) -> tuple
     reading = read(event, relation)
     if not reading.is_private:
         return (1.0, 1.0), "no privacy at all"
+    if _is_extreme(reading):
+        return (0.0, rdp.delta_guarantee(event, epsilon=epsilon, relation=relation).delta), _EXTREME
     if not _has_contour(reading):
-        return grid.delta_interval(event, epsilon=epsilon, relation=relation), "loss grid"
+        return _grid().delta_interval(event, epsilon=epsilon, relation=relation), "loss grid"
     curve = single.curve_of(reading.phases, relation)
     if curve is not None:
         return _with_failures(reading, single.delta_at(curve, epsilon)), "closed form"
@@ -50,7 +58,14 @@ def delta_interval(event: Event, *, epsilon: float, relation: Relation) -> tuple
     found = _with_failures(reading, found)
     if found[1] * (1 - _WIDE) <= found[0]:
         return found, "contour"
-    return _meet(found, grid.delta_interval(event, epsilon=epsilon, relation=relation)), "contour and loss grid"
+    return _meet(found, _grid().delta_interval(event, epsilon=epsilon, relation=relation)), "contour and loss grid"
+
+
+def _grid() -> ModuleType:
+    """Imported where it is needed: most questions never need it."""
+    from hush.accounting import grid
+
+    return grid
 
 
 def _first(relation: Relation) -> Direction:
@@ -59,6 +74,11 @@ def _first(relation: Relation) -> Direction:
 
 def _has_contour(reading: Reading) -> bool:
     return reading.is_served and (len(reading.phases.times) > 0 or not reading.phases.bounded)
+
+
+def _is_extreme(reading: Reading) -> bool:
+    """So little noise that one step's losses do not fit on a line of nodes, or more steps than rounding allows."""
+    return bool((reading.phases.shift > _LARGEST_SHIFT).any()) or reading.phases.steps > _MOST_STEPS
 
 
 def _without_failures(reading: Reading, delta: float) -> float:

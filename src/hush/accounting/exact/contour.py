@@ -21,6 +21,7 @@ from hush.accounting.exact.decay import jumps_reach, quadrature_error, whole_rea
 from hush.accounting.exact.phases import Floats
 from hush.accounting.exact.transforms import UNIT, Complexes, Jumps, Whole
 
+_LARGEST = 690.0  # exponents above this overflow
 _PATIENT_WORK = 5e5  # who is ready for that much work also searches longer for a bound on the tail
 
 
@@ -36,6 +37,7 @@ class Line:
     log_beyond: float  # log of e^{c epsilon} times what the rule leaves out above and below the last node
     log_blur: float  # log of e^{c epsilon} times the error from the transform: quadrature and rounding
     far_mass: float
+    part: Whole | Jumps
 
     def blur(self, epsilon: float) -> float:
         """Error of delta(epsilon) from the transform: quadrature and rounding."""
@@ -83,9 +85,7 @@ def line_of(
     return _line(part, grid, constants, log_moment, period, *reach)
 
 
-def _abscissa(
-    grid: Floats, constants: Floats, epsilon: float, log_delta: float, digits: float
-) -> tuple[float, float]:
+def _abscissa(grid: Floats, constants: Floats, epsilon: float, log_delta: float, digits: float) -> tuple[float, float]:
     """The order with the shortest period that keeps the aliases below e^-digits of delta, and that period."""
     swell = constants - grid * epsilon - log_delta
     need = np.maximum(swell + digits + 1, 0.0)
@@ -107,16 +107,17 @@ def _line(
 ) -> Line:
     c, step = part.order, 2 * math.pi / period
     count = math.ceil(height / step)
-    z = c + 1j * step * np.arange(count + 1)
+    heights: Floats = step * np.arange(count + 1, dtype=np.float64)
+    z: Complexes = np.asarray(c + 1j * heights, dtype=np.complex128)
     kernel = z * (z + 1)
-    log_terms = part.log_along(z.imag) + (log_moment - math.log(period)) - np.log(kernel)
+    log_terms = part.log_along(heights) + (log_moment - math.log(period)) - np.log(kernel)
     log_terms[1:] += math.log(2)
     # Beyond the last node: 2/period * sum of 1/|z|^2 over n > count is at most 2 / (period * step^2 * count).
     log_beyond = log_moment + tail - math.log(math.pi * step * count)
     # Errors of the transform are bounded on the axis, where it is largest: the kernel alone makes the sum converge.
     blur = quadrature_error(part, height) + part.rounding(height) + UNIT * 8 * (1 + abs(log_moment))
     log_blur = log_moment + math.log(blur * 2 / period * float((1 / np.abs(kernel)).sum()))
-    return Line(z, log_terms, grid, constants, period, log_beyond, log_blur, part.far_mass)
+    return Line(z, log_terms, grid, constants, period, log_beyond, log_blur, part.far_mass, part)
 
 
 class Sum:
@@ -130,12 +131,15 @@ class Sum:
 
     def value(self, epsilon: float) -> tuple[float, float]:
         """The rule's delta and its derivative."""
-        terms = np.exp(self._log_terms - self._z * epsilon)
+        exponents = self._log_terms - self._z * epsilon
+        if exponents.real.max() > _LARGEST:
+            return math.inf, -math.inf
+        terms = np.exp(exponents)
         return float(terms.real.sum()), float(-(self._z * terms).real.sum())
 
     def error(self, epsilon: float) -> tuple[float, float]:
         """How far the true delta can lie below and above the rule's."""
-        terms = np.abs(np.exp(self._log_terms - self._z * epsilon))
+        terms = np.exp(np.minimum((self._log_terms - self._z * epsilon).real, _LARGEST))
         # Rounding of the exponent z * epsilon and of the sum itself.
         both = float((terms * UNIT * (len(terms) + 2 * np.abs(self._z) * abs(epsilon))).sum()) + self.extra
         alias = far = 0.0
@@ -151,7 +155,7 @@ class Sum:
         for _ in range(80):
             value, slope = self.value(epsilon)
             low, high = (epsilon, high) if value > delta else (low, epsilon)
-            step = math.log(value / delta) * value / -slope if value > 0 and slope < 0 else -math.inf
+            step = math.log(value / delta) * value / -slope if 0 < value < math.inf and slope < 0 else -math.inf
             target = epsilon + step
             if abs(step) <= 1e-13 * abs(epsilon):
                 return target

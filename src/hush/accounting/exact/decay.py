@@ -1,9 +1,9 @@
 """How fast a transform falls along a vertical line, and how exact its quadrature is: two bounds, one device.
 
 For y > 0 the path of integration may be moved from u to u + i d(u), 0 <= d < pi / m, since the integrand is analytic
-there. On the moved path |e^{iyL}| = e^{-y arg w} falls with y, so a bound taken at height Y holds for every height above
-it. Moved the other way by a constant, the same integral is the constant in the trapezoid rule's error (Trefethen and
-Weideman 2014, Theorem 5.1). Both are integrals of positive smooth functions, taken on the nodes at hand.
+there. On the moved path |e^{iyL}| = e^{-y arg w} falls with y, so a bound taken at height Y holds for all heights above
+it. Moved the other way, the same integral bounds the trapezoid rule's error (Trefethen and Weideman 2014, section 5).
+Both are integrals of positive smooth functions, taken on the nodes at hand.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.special import ndtr
+from scipy.special import log_ndtr
 
 from hush.accounting.exact.nodes import WINDOW, Nodes
 from hush.accounting.exact.phases import Floats
@@ -33,13 +33,15 @@ _MORE: Menu = (
 )
 
 
-def _softened(place: Floats, growth: Floats) -> Floats:
-    """Bound on |ndtr(a + ib)|, with growth = e^{b^2/2}: shift the cdf's own path, from the left or from the right."""
-    return np.minimum(growth * ndtr(place), 1 + growth * ndtr(-place))
+def _log_softened(place: Floats, imaginary: Floats) -> Floats:
+    """log of a bound on |ndtr(a + ib)|: the cdf's own path is shifted, from the left or from the right."""
+    growth = 0.5 * imaginary * imaginary
+    return np.asarray(np.minimum(growth + log_ndtr(place), np.logaddexp(0.0, growth + log_ndtr(-place))))
 
 
-def _growth(imaginary: Floats) -> Floats:
-    return np.exp(np.minimum(0.5 * imaginary * imaginary, 600.0))
+def _masses(nodes: Nodes, log_values: Floats) -> Floats:
+    """Sums over each phase's nodes; what would overflow stays so large that no bound can rest on it."""
+    return np.asarray(nodes.sums(np.exp(np.minimum(log_values, 690.0))))
 
 
 def _moved(nodes: Nodes, order: float, moved: Complexes, height: float) -> tuple[Floats, Complexes]:
@@ -58,45 +60,42 @@ def _moved(nodes: Nodes, order: float, moved: Complexes, height: float) -> tuple
     return exponent, nodes.loss + (loss - at_rest)
 
 
-def _far_ratio(nodes: Nodes, moved: Complexes) -> Floats | float:
+def _log_far_ratio(nodes: Nodes, moved: Complexes) -> Floats | float:
     if nodes.far is None:
-        return 1.0
+        return 0.0
     far = nodes.spread(nodes.far)
-    bound = _softened((far - moved.real) / WINDOW, _growth(moved.imag / WINDOW))
-    return np.asarray(bound / np.maximum(ndtr((far - nodes.u) / WINDOW), 1e-300))
+    return np.asarray(_log_softened((far - moved.real) / WINDOW, moved.imag / WINDOW) - nodes.log_window)
 
 
-def moved_mass(part: Whole, moved: Complexes, stretch: Floats, height: float) -> Floats:
+def moved_mass(part: Whole, moved: Complexes, weight: Floats, height: float) -> Floats:
     """Per phase: the tilted integral along the moved path at that height, relative to the one on the real line."""
     nodes = part.nodes
     exponent, loss = _moved(nodes, part.order, moved, height)
-    factor = stretch * np.exp(np.minimum(exponent, 600.0)) * _far_ratio(nodes, moved)
+    exponent = exponent + np.log(weight) + _log_far_ratio(nodes, moved)
     if part.cut is not None:
         cut = part.cut
-        bound = _softened((cut.level - loss.real) / cut.softness, _growth(loss.imag / cut.softness))
-        factor = factor * bound / np.maximum(ndtr((cut.level - nodes.loss) / cut.softness), 1e-300)
-    return np.asarray(nodes.sums(part.tilted * factor))
+        exponent = exponent + _log_softened((cut.level - loss.real) / cut.softness, loss.imag / cut.softness)
+        exponent = exponent - cut.log_below(nodes.loss)
+    return _masses(nodes, part.log_tilted + exponent)
 
 
 def quadrature_error(part: Whole | Jumps, height: float) -> float:
-    """Bound on the error of a transform up to that height over its value on the axis, by the trapezoid rule's theorem."""
+    """Bound on the error of a transform up to that height, over its value on the axis."""
     nodes = part.nodes
     moved, weight = nodes.lowered(height)
     if isinstance(part, Whole):
         return float(moved_mass(part, moved, weight, height) @ nodes.times) + nodes.cropped(part.order)
     # d(M^T - B^T) = T (M^(T-1) - B^(T-1)) dM + T B^(T-1) dJ; the first is at most twice M's own relative error.
     exponent, loss = _moved(nodes, part.order, moved, height)
-    factor = weight * np.exp(np.minimum(exponent, 600.0)) * _far_ratio(nodes, moved)
-    jump = nodes.sums(_untilted_by_cuts(part) * factor * _jump_window(part, loss.real, loss.imag))
+    exponent = exponent + np.log(weight) + _log_far_ratio(nodes, moved) + _log_window(part, loss.real, loss.imag)
+    jump = _masses(nodes, _log_uncut(part) + exponent)
     return 2 * quadrature_error(part.below, height) + float(jump @ nodes.times) * math.exp(-part.log_part)
 
 
-def _untilted_by_cuts(part: Jumps) -> Floats:
-    """The tilted weights of one step before any cut on the loss."""
+def _log_uncut(part: Jumps) -> Floats:
+    """log of the tilted weights of one step before any cut on the loss."""
     nodes = part.nodes
-    return np.asarray(
-        np.exp(np.minimum(part.order * nodes.loss + nodes.log_weight, 600.0)) / nodes.spread(part.below.moment)
-    )
+    return np.asarray(part.order * nodes.loss + nodes.log_weight - nodes.spread(np.log(part.below.moment)))
 
 
 def _paths(part: Whole, height: float, menu: Menu) -> list[tuple[Complexes, Floats]]:
@@ -158,30 +157,40 @@ def jumps_reach(part: Jumps, target: float) -> tuple[float, float] | None:
 
 
 def _log_jump_tail(part: Jumps, turn: float, height: float) -> float:
-    """|M^T - B^T| <= T |J| M(c)^(T-1), and |J| by moving its path until Im loss = turn wherever the loss is positive."""
+    """|M^T - B^T| <= T |J| M(c)^(T-1), with each phase's |J| by the best of three turns (none: its own mass)."""
+    nodes = part.nodes
+    best = np.minimum(_turned_jump(part, turn, height), nodes.sums(part.tilted))
+    if len(nodes.times) > 1:
+        best = np.minimum(best, _turned_jump(part, turn / 2, height))
+    return (
+        math.log(max(float(nodes.times @ best), 1e-300)) - part.log_part - nodes.phases.gaussian * height * height / 2
+    )
+
+
+def _turned_jump(part: Jumps, turn: float, height: float) -> Floats:
+    """Bound on each phase's |J|: its path is moved until Im loss = turn wherever the loss is well above 0."""
     nodes = part.nodes
     rise = np.maximum(nodes.loss, 0.0) / (_KNEE * part.lower.level)
-    ramp = np.where(rise > 1e-6, rise**4 / (1 + rise**4), 0.0)
-    slope_of_ramp = 4 * rise**3 / (1 + rise**4) ** 2 / (_KNEE * part.lower.level)
     turned = rise > 1e-6
+    ramp = np.where(turned, rise**4 / (1 + rise**4), 0.0)
+    slope_of_ramp = 4 * rise**3 / (1 + rise**4) ** 2 / (_KNEE * part.lower.level)
     moved = np.where(turned, _inverse_loss(nodes, np.where(turned, nodes.loss, 1.0) + 1j * turn * ramp), nodes.u)
     stretch = np.abs(nodes.slope * (1 + 1j * turn * slope_of_ramp) / nodes.slope_at(moved))
     exponent, _ = _moved(nodes, part.order, moved, height)
-    window = _jump_window(part, nodes.loss, turn * ramp)
-    factor = stretch * np.exp(np.minimum(exponent, 600.0)) * window * _far_ratio(nodes, moved)
-    total = float(nodes.times @ nodes.sums(_untilted_by_cuts(part) * factor))
-    return math.log(max(total, 1e-300)) - part.log_part - nodes.phases.gaussian * height * height / 2
+    exponent = exponent + np.log(stretch) + _log_window(part, nodes.loss, turn * ramp) + _log_far_ratio(nodes, moved)
+    return _masses(nodes, _log_uncut(part) + exponent)
 
 
-def _jump_window(part: Jumps, loss: Floats, imaginary: Floats) -> Floats:
-    """Bound on the window between the two cuts, at a loss with that imaginary part."""
+def _log_window(part: Jumps, loss: Floats, imaginary: Floats) -> Floats:
+    """log of a bound on the window between the two cuts, at a loss with that imaginary part."""
     lower, upper = part.lower, part.upper
-    low, low_growth = (loss - lower.level) / lower.softness, _growth(imaginary / lower.softness)
-    rising = _softened(low, low_growth)
+    low, low_turn = (loss - lower.level) / lower.softness, imaginary / lower.softness
+    rising = _log_softened(low, low_turn)
     if upper is None:
         return rising
-    high, high_growth = (loss - upper.level) / upper.softness, _growth(imaginary / upper.softness)
-    return np.minimum(rising + _softened(high, high_growth), low_growth * ndtr(-low) + high_growth * ndtr(-high))
+    high, high_turn = (loss - upper.level) / upper.softness, imaginary / upper.softness
+    falling = np.logaddexp(low_turn**2 / 2 + log_ndtr(-low), high_turn**2 / 2 + log_ndtr(-high))
+    return np.asarray(np.minimum(np.logaddexp(rising, _log_softened(high, high_turn)), falling))
 
 
 def _inverse_loss(nodes: Nodes, loss: Complexes) -> Complexes:

@@ -148,9 +148,7 @@ def _jumps(plain: Nodes, lower: Cut, upper: Cut | None) -> Jumps:
     return Jumps(nodes, lower, upper)
 
 
-def _negligible_level(
-    nodes: Nodes, sharpness: float, epsilon: float, depths: range
-) -> tuple[float, float] | None:
+def _negligible_level(nodes: Nodes, sharpness: float, epsilon: float, depths: range) -> tuple[float, float] | None:
     """The highest of these levels below which all losses together are negligible at epsilon, and the bound on them."""
     grid = np.exp(np.linspace(-1.0, 7.0, 40))
     for depth in depths:
@@ -161,4 +159,3 @@ def _negligible_level(
         if bound < nodes.log_delta - _LAYER_DIGITS:
             return level, math.exp(max(bound, -700.0))
     return None
-

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,8 +45,8 @@ def log_mixture(sampling_prob: Floats | float, exponent: Floats) -> Floats:
 class Nodes:
     """Nodes u, losses and log weights of every phase for one direction.
 
-    `digits` is how many powers of e below the answer an error may be. `fastest` is the largest |Im z| at which e^{zL} is
-    to be integrated: the nodes are then spread evenly in t = u + fastest/_PACE * loss, so that the phase between two
+    `digits` is how many powers of e below the answer an error may be. `fastest` is the largest |Im z| at which e^{zL}
+    is to be integrated: the nodes are then spread evenly in t = u + fastest/_PACE * loss, so that the phase between two
     nodes stays bounded. There are no nodes for losses above `highest`, where the caller's cut has left a weight below
     `EDGE`, nor below `lowest`, where e^{cL} vanishes; `cropped` says what that costs.
     """
@@ -125,14 +126,14 @@ class Nodes:
         t = self.spread(first) + place * self.spread(self.spacing)
         self.u = t if not self._stretch else self._unstretch(t, low, high)
 
-    def spread(self, per_phase: NDArray[np.generic]) -> NDArray[np.generic]:
+    def spread(self, per_phase: NDArray[Any]) -> NDArray[Any]:
         """One number per phase, repeated for each of its nodes."""
-        return per_phase[0] if self._phase is None else per_phase[self._phase]  # type: ignore[no-any-return]
+        return np.asarray(per_phase[0] if self._phase is None else per_phase[self._phase])
 
-    def sums(self, values: NDArray[np.generic]) -> NDArray[np.generic]:
+    def sums(self, values: NDArray[Any]) -> NDArray[Any]:
         """Sums over the nodes of each phase, along the last axis."""
         if self._phase is None:
-            return values.sum(axis=-1, keepdims=True)  # type: ignore[no-any-return]
+            return np.asarray(values.sum(axis=-1, keepdims=True))
         return np.add.reduceat(values, self.start, axis=-1)
 
     def _loss_at(self, u: Floats, prob: Floats | float, shift: Floats | float) -> Floats:
@@ -158,12 +159,12 @@ class Nodes:
             u = u - (image - t) / (1 + self._stretch * self.slope_at(u))
         return u
 
-    def odds(self, u: NDArray[np.generic]) -> NDArray[np.generic]:
+    def odds(self, u: NDArray[Any]) -> NDArray[Any]:
         """q / (1 - q) * exp(m u - m^2 / 2): the odds that this output came from the shifted component."""
         shift, prob = self.spread(self.shift), self.spread(self.prob)
         exponent = shift * u - shift**2 / 2 + np.log(prob) - np.log1p(-prob)
-        real = np.minimum(exponent.real, 600.0)
-        return np.exp(real) if not np.iscomplexobj(u) else np.exp(real + 1j * exponent.imag)
+        real = np.minimum(exponent.real, 300.0)
+        return np.asarray(np.exp(real) if not np.iscomplexobj(u) else np.exp(real + 1j * exponent.imag))
 
     @cached_property
     def odds_here(self) -> Floats:
@@ -183,7 +184,7 @@ class Nodes:
             share = share + self.odds_back / (1 + self.odds_back)
         return np.asarray(self.spread(self.shift) * share)
 
-    def slope_at(self, u: NDArray[np.generic]) -> NDArray[np.generic]:
+    def slope_at(self, u: NDArray[Any]) -> NDArray[Any]:
         """d|loss|/du, for real or complex u."""
         odds = self.odds(u)
         share = odds / (1 + odds)
@@ -202,7 +203,8 @@ class Nodes:
         if self.direction != "add":
             log_weight = log_weight + mixture
         if self.far is not None:
-            log_weight = log_weight + log_ndtr((self.spread(self.far) - self.u) / WINDOW)
+            self.log_window = log_ndtr((self.spread(self.far) - self.u) / WINDOW)
+            log_weight = log_weight + self.log_window
         self.log_weight: Floats = log_weight
 
     def lowered(self, height: float) -> tuple[NDArray[np.complex128], Floats]:
@@ -241,10 +243,10 @@ class Nodes:
             bend = bend - self.odds_back / (1 + self.odds_back) ** 2
         return np.asarray(self.spread(self.shift) ** 2 * bend)
 
-    def _bare_loss(self, u: NDArray[np.generic]) -> NDArray[np.generic]:
+    def _bare_loss(self, u: NDArray[Any]) -> NDArray[Any]:
         """log(1 + odds) and its mirror image, which is |loss| up to a constant; for real or complex u."""
         loss = np.log1p(self.odds(u))
-        return loss - np.log1p(self.odds(-u)) if self.direction == "replace" else loss
+        return np.asarray(loss - np.log1p(self.odds(-u)) if self.direction == "replace" else loss)
 
     @cached_property
     def weight(self) -> Floats:

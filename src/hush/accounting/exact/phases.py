@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,10 +24,12 @@ class Atoms:
         """The largest loss."""
         return float(self.losses.max())
 
-    def log_moment(self, order: NDArray[np.generic]) -> NDArray[np.generic]:
+    def log_moment(self, order: NDArray[Any]) -> NDArray[Any]:
         """log E e^{order * loss}, for real or complex orders."""
         top = self.largest
-        return np.asarray(np.log(np.exp(np.multiply.outer(order, self.losses - top)) @ self.probabilities) + order * top)
+        return np.asarray(
+            np.log(np.exp(np.multiply.outer(order, self.losses - top)) @ self.probabilities) + order * top
+        )
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class LaplaceLoss:
         """The largest loss."""
         return 1 / self.scale
 
-    def log_moment(self, order: NDArray[np.generic]) -> NDArray[np.generic]:
+    def log_moment(self, order: NDArray[Any]) -> NDArray[Any]:
         """log E e^{order * loss}, for real or complex orders; the two atoms and the density between them."""
         # E = e^{z/b}/2 + e^{-(1+z)/b}/2 + (e^{z/b} - e^{-(1+z)/b}) / (2 (2z + 1)), written with e^{z/b} in front.
         ratio = np.exp(-(2 * order + 1) / self.scale)

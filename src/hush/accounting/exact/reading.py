@@ -48,9 +48,10 @@ def read(event: events.Event, relation: Relation) -> Reading:
                 gaussian += times * distance**2
             case _:
                 served = False
-    prob, shift = (np.array(column, dtype=float) for column in zip(*sampled, strict=True)) if sampled else (np.empty(0),) * 2
-    times_ = np.array(list(sampled.values()), dtype=float)
-    return Reading(Phases(prob, shift, times_, gaussian, tuple(bounded)), log_intact, private, served)
+    keys = np.array(list(sampled), dtype=float).reshape(-1, 2)
+    counts = np.array(list(sampled.values()), dtype=float)
+    phases = Phases(keys[:, 0], keys[:, 1], counts, gaussian, tuple(bounded))
+    return Reading(phases, log_intact, private, served)
 
 
 def _distance(part: events.Event, relation: Relation) -> float | None:

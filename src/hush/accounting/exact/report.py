@@ -16,7 +16,13 @@ def guarantee(event: Event, *, delta: float, relation: Relation) -> Guarantee:
         return _between(event, relation, delta=delta)
     (low, high), way = epsilon_interval(event, delta=delta, relation=relation)
     return Guarantee(
-        epsilon=high, epsilon_lower=low, delta=delta, delta_lower=delta, relation=relation, method="exact", notes=_notes(event, way)
+        epsilon=high,
+        epsilon_lower=low,
+        delta=delta,
+        delta_lower=delta,
+        relation=relation,
+        method="exact",
+        notes=_notes(event, way),
     )
 
 
@@ -26,7 +32,13 @@ def delta_guarantee(event: Event, *, epsilon: float, relation: Relation) -> Guar
         return _between(event, relation, epsilon=epsilon)
     (low, high), way = delta_interval(event, epsilon=epsilon, relation=relation)
     return Guarantee(
-        epsilon=epsilon, epsilon_lower=epsilon, delta=high, delta_lower=low, relation=relation, method="exact", notes=_notes(event, way)
+        epsilon=epsilon,
+        epsilon_lower=epsilon,
+        delta=high,
+        delta_lower=low,
+        relation=relation,
+        method="exact",
+        notes=_notes(event, way),
     )
 
 
@@ -34,8 +46,8 @@ def _notes(event: Event, way: str) -> tuple[str, ...]:
     notes = [f"by {way}"]
     if any(isinstance(part, events.FixedSizeSampled) for part, _ in events.flat(event)):
         notes.append(
-            "fixed-size sampling: composed from the best proven dominating pair (Balle, Barthe, Gaboardi 2018; Zhu, Dong, "
-            "Wang 2022), so the interval holds that bound, and the mechanism itself may cost less"
+            "fixed-size sampling: composed from the best proven dominating pair (Balle, Barthe, Gaboardi 2018; "
+            "Zhu, Dong, Wang 2022), so the interval holds that bound, and the mechanism itself may cost less"
         )
     return tuple(notes)
 

@@ -17,7 +17,7 @@ from hush.accounting.exact.phases import Direction, Phases
 Interval = tuple[float, float]
 _SMALLEST = 680.0  # deltas below e^-680 are reported as at most that
 _NARROW = 1e-8  # relative width that needs no second try
-_LITTLE_WORK, _MUCH_WORK = 1e5, 8e6  # contour nodes times quadrature nodes
+LITTLE_WORK, _MUCH_WORK = 1e5, 8e6  # contour nodes times quadrature nodes
 
 
 def epsilon_interval(phases: Phases, direction: Direction, delta: float) -> Interval:
@@ -39,7 +39,7 @@ def _costs_nothing(ordinary: Ordinary, delta: float) -> bool:
     """Whether delta(0) is surely within delta; asked only where the normal approximation finds it possible."""
     if 2 * float(ndtr(_rough_mu(ordinary) / 2)) - 1 > 3 * delta:
         return False
-    line = ordinary.line(0.0, _LITTLE_WORK)
+    line = ordinary.line(0.0, LITTLE_WORK)
     if line is None:
         return False
     total = Sum([line])
@@ -65,7 +65,7 @@ def delta_interval(phases: Phases, direction: Direction, epsilon: float) -> Inte
 
 
 def _ordinary_sum(ordinary: Ordinary, epsilon: float) -> Sum | None:
-    line = ordinary.line(epsilon, _LITTLE_WORK)
+    line = ordinary.line(epsilon, LITTLE_WORK)
     return None if line is None else Sum([line])
 
 
@@ -92,7 +92,7 @@ def is_below(phases: Phases, direction: Direction, epsilon: float, delta: float)
 
 def _attempts(ordinary: Ordinary, guess: float) -> Iterator[tuple[Interval, float]]:
     """From cheap to dear, each with the relative width that ends the search: one short line, layers, one long line."""
-    near, trusted, found = _ordinary(ordinary, guess, _LITTLE_WORK)
+    near, trusted, found = _ordinary(ordinary, guess, LITTLE_WORK)
     yield found, 1e-8
     guesses = [near] if trusted else [_rough_guess(ordinary), near]
     for guess in guesses:
@@ -163,6 +163,16 @@ def _jump_guess(phases: Phases, log_delta: float) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if log_sum(math.exp(middle)) > log_delta else (low, middle)
     return math.exp(high)
+
+
+def ordinary_answer(ordinary: Ordinary, guess: float) -> tuple[float, bool, Interval]:
+    """epsilon by one short line, whether it can be trusted, and its interval."""
+    return _ordinary(ordinary, guess, LITTLE_WORK)
+
+
+def upper_end(total: Sum, epsilon: float, delta: float) -> float:
+    """An epsilon near the rule's at which delta is surely not exceeded."""
+    return _end(total, epsilon, delta, below=False)
 
 
 def _enclose(total: Sum, epsilon: float, delta: float) -> Interval:

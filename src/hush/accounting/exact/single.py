@@ -8,6 +8,7 @@ from collections.abc import Callable
 from scipy.special import ndtr
 
 from hush.accounting import gdp
+from hush.accounting.delta_search import bisect_root
 from hush.accounting.exact.phases import Phases
 from hush.privacy import Relation
 
@@ -58,9 +59,7 @@ def epsilon_at(curve: Callable[[float], float], delta: float) -> Interval:
     low, high = 0.0, 1.0
     while curve(high) > target:
         low, high = high, 4 * high
-    from scipy.optimize import brentq
-
-    root = float(brentq(lambda epsilon: curve(epsilon) - target, low, high, xtol=1e-300, rtol=1e-14, maxiter=300))
+    root = bisect_root(lambda epsilon: curve(epsilon) - target, low, high)
     width = 1e-13 * root + 1e-300
     below, above = max(root - width, 0.0), root + width
     while below > 0 and curve(below) - slack < target:

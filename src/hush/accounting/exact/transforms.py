@@ -1,14 +1,15 @@
 """Moment generating functions of composed losses, on the real axis and along a vertical line.
 
-`Whole` is the composition itself, or the part of it in which no loss exceeds a soft cut. `Jumps` is the difference of two
-such parts: what has at least one loss above the lower cut and none above the upper. All are positive measures, so each
-gives its own share of delta, on its own vertical line.
+`Whole` is the composition itself, or the part of it in which no loss exceeds a soft cut. `Jumps` is the difference of
+two such parts: what has at least one loss above the lower cut and none above the upper. All are positive measures, so
+each gives its own share of delta, on its own vertical line.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,8 +82,12 @@ class Whole:
         fits = (product + self.log_weight).max(axis=1) < _LARGEST
         count = len(orders) if fits.all() else int(np.argmin(fits))
         result = np.full(len(orders), math.inf)
-        result[:count] = np.log1p(self._excess(product[:count])) @ nodes.times + self._rest(orders[:count])
+        result[:count] = np.log1p(self._excess(product[:count])) @ nodes.times + self.rest(orders[:count])
         return result
+
+    def step_log_moments(self, orders: Floats) -> Floats:
+        """log E e^{order * loss} of one step of each phase, for orders that do not overflow."""
+        return np.log1p(self._excess(np.multiply.outer(orders, self.nodes.loss)))
 
     def _excess(self, exponent: Floats) -> Floats:
         """E e^exponent - 1 for each phase."""
@@ -90,7 +95,7 @@ class Whole:
             return np.asarray(self.nodes.sums(np.exp(exponent + self.log_weight)) - 1)
         return np.asarray(self.nodes.sums(self.weight * np.expm1(np.minimum(exponent, _LARGEST))) + self._missing)
 
-    def _rest(self, order: NDArray[np.generic]) -> NDArray[np.generic]:
+    def rest(self, order: NDArray[Any]) -> NDArray[Any]:
         """The unsampled Gaussian and the bounded losses, which have closed forms."""
         phases = self.nodes.phases
         total = phases.gaussian * (order * order + order) / 2
@@ -104,11 +109,12 @@ class Whole:
         exponent = order * nodes.loss
         excess = self._excess(exponent)
         self.order, self.moment = order, 1 + excess
-        self.tilted: Floats = np.exp(exponent + self.log_weight) / nodes.spread(self.moment)
+        self.log_tilted: Floats = exponent + self.log_weight - nodes.spread(np.log(self.moment))
+        self.tilted: Floats = np.exp(self.log_tilted)
         weighed = self.weight * (1.0 if nodes.is_cropped else np.abs(np.expm1(np.minimum(exponent, _LARGEST))))
         self.drift = float(nodes.times @ nodes.sums(weighed))
         self.speed = float(nodes.times @ nodes.sums(self.tilted * np.abs(nodes.loss)))
-        self._rest_here = float(self._rest(np.array([order]))[0])
+        self._rest_here = float(self.rest(np.array([order]))[0])
         return float(np.log1p(excess) @ nodes.times) + self._rest_here
 
     def variance(self) -> float:
@@ -120,8 +126,12 @@ class Whole:
 
     def log_along(self, heights: Floats) -> Complexes:
         """log of the transform at order + i * height over its value at order, for evenly spaced heights from 0."""
+        return self.step_log_along(heights) @ self.nodes.times + self._rest_along(heights)
+
+    def step_log_along(self, heights: Floats) -> Complexes:
+        """The same for one step of each phase, without the closed forms."""
         ((real, imaginary),) = self.waves(heights, self.tilted)
-        return log_one_plus(real, imaginary) @ self.nodes.times + self._rest_along(heights)
+        return log_one_plus(real, imaginary)
 
     def waves(self, heights: Floats, *weights: Floats) -> list[tuple[Floats, Floats]]:
         """Real and imaginary part of sum(weight * (e^{i height loss} - 1)) per height and phase, for each weight."""
@@ -138,7 +148,7 @@ class Whole:
         return [(nodes.sums(real * weight), nodes.sums(imaginary * weight)) for weight in weights]
 
     def _rest_along(self, heights: Floats) -> Complexes:
-        return np.asarray(self._rest(self.order + 1j * heights) - self._rest_here)
+        return np.asarray(self.rest(self.order + 1j * heights) - self._rest_here)
 
     def rounding(self, height: float) -> float:
         """Bound on the rounding error of the transform up to that height, over its value on the axis."""
@@ -163,7 +173,7 @@ class Jumps:
             falls = log_ndtr((loss - self.upper.level) / self.upper.softness)
             low = rises + np.log1p(-np.exp(np.minimum(falls - rises, 0.0)))
             high = np.log(np.maximum(np.exp(self.upper.log_below(loss)) - np.exp(self.lower.log_below(loss)), 0.0))
-        return np.where(loss > self.lower.level, high, low)
+        return np.asarray(np.where(loss > self.lower.level, high, low))
 
     def log_moments(self, orders: Floats) -> Floats:
         """log of the part's moment generating function for ascending real orders."""

@@ -35,47 +35,49 @@ class Remove:
     """((1-q)Q + qP, Q): the example is there, or not. D(epsilon) = q D_base(x), where 1 - q + q e^x = e^epsilon."""
 
     base: Curve
-    q: float
+    sampling_prob: float
 
     @property
     def bottom(self) -> float:
         """log(1 - q + q e^bottom); log(1 - q) where P lacks some of Q."""
-        return math.log1p(-self.q) if self.base.infinite_mass else _mixed(self.base.bottom, self.q)
+        return (
+            math.log1p(-self.sampling_prob) if self.base.infinite_mass else _mixed(self.base.bottom, self.sampling_prob)
+        )
 
     @property
     def top(self) -> float:
         """log(1 - q + q e^top)."""
-        return _mixed(self.base.top, self.q)
+        return _mixed(self.base.top, self.sampling_prob)
 
     @property
     def top_mass(self) -> float:
         """q P(top) + (1-q) Q(top)."""
         if not math.isfinite(self.base.top):
-            return 0.0 if self.base.top > 0 else 1 - self.q
-        return self.base.top_mass * (self.q + (1 - self.q) * math.exp(-self.base.top))
+            return 0.0 if self.base.top > 0 else 1 - self.sampling_prob
+        return self.base.top_mass * (self.sampling_prob + (1 - self.sampling_prob) * math.exp(-self.base.top))
 
     @property
     def infinite_mass(self) -> float:
         """q times the base's."""
-        return self.q * self.base.infinite_mass
+        return self.sampling_prob * self.base.infinite_mass
 
     @property
     def atoms(self) -> tuple[float, ...]:
         """The base's, mixed; Q's mass at the base's loss of -infinity is an atom as well."""
-        extra = (math.log1p(-self.q),) if self.base.infinite_mass else ()
-        return (*(_mixed(loss, self.q) for loss in self.base.atoms), *extra)
+        extra = (math.log1p(-self.sampling_prob),) if self.base.infinite_mass else ()
+        return (*(_mixed(loss, self.sampling_prob) for loss in self.base.atoms), *extra)
 
     def finite(self, epsilon: Array) -> Array:
         """q D_base(x) above log(1-q); below every test says yes."""
-        floor = math.log1p(-self.q)
-        above = self.q * self.base.finite(_unmixed(numpy.maximum(epsilon, floor), self.q))
+        floor = math.log1p(-self.sampling_prob)
+        above = self.sampling_prob * self.base.finite(_unmixed(numpy.maximum(epsilon, floor), self.sampling_prob))
         below = -numpy.expm1(numpy.minimum(epsilon, 0.0)) - self.infinite_mass
         return numpy.where(epsilon > floor, above, below)
 
     def slope(self, epsilon: Array) -> Array:
         """e^epsilon Q(L_base > x)."""
-        floor = math.log1p(-self.q)
-        loss = _unmixed(numpy.maximum(epsilon, floor), self.q)
+        floor = math.log1p(-self.sampling_prob)
+        loss = _unmixed(numpy.maximum(epsilon, floor), self.sampling_prob)
         above = self.base.slope(loss) * numpy.exp(numpy.minimum(epsilon - loss, 700.0))
         return numpy.where(epsilon > floor, above, numpy.exp(numpy.minimum(epsilon, 0.0)))
 
@@ -88,19 +90,23 @@ class Add:
     """
 
     base: Curve
-    q: float
+    sampling_prob: float
 
     infinite_mass: float = 0.0
 
     @property
     def bottom(self) -> float:
         """-log(1 - q + q e^top)."""
-        return -_mixed(self.base.top, self.q) if self.base.top > 0 else -math.inf
+        return -_mixed(self.base.top, self.sampling_prob) if self.base.top > 0 else -math.inf
 
     @property
     def top(self) -> float:
         """-log(1 - q + q e^bottom), and -log(1-q) where P lacks some of Q."""
-        return -math.log1p(-self.q) if self.base.infinite_mass else -_mixed(self.base.bottom, self.q)
+        return (
+            -math.log1p(-self.sampling_prob)
+            if self.base.infinite_mass
+            else -_mixed(self.base.bottom, self.sampling_prob)
+        )
 
     @property
     def top_mass(self) -> float:
@@ -110,26 +116,28 @@ class Add:
     @property
     def atoms(self) -> tuple[float, ...]:
         """The base's, mixed, with the other sign."""
-        extra = (-math.log1p(-self.q),) if self.base.infinite_mass else ()
-        return (*extra, *(-_mixed(loss, self.q) for loss in self.base.atoms))
+        extra = (-math.log1p(-self.sampling_prob),) if self.base.infinite_mass else ()
+        return (*extra, *(-_mixed(loss, self.sampling_prob) for loss in self.base.atoms))
 
     def finite(self, epsilon: Array) -> Array:
         """q e^(epsilon + x) D_base(-x)."""
         loss, inside = self._loss(epsilon)
         value = self.base.finite(-loss) + self.base.infinite_mass
-        return numpy.where(inside, self.q * numpy.exp(numpy.minimum(epsilon + loss, 700.0)) * value, 0.0)
+        return numpy.where(inside, self.sampling_prob * numpy.exp(numpy.minimum(epsilon + loss, 700.0)) * value, 0.0)
 
     def slope(self, epsilon: Array) -> Array:
         """e^epsilon ((1-q) Q + q P)(L_base < x)."""
         loss, inside = self._loss(epsilon)
         falling = self.base.slope(-loss)
         stay = self.base.finite(-loss) + falling + self.base.infinite_mass
-        moved = self.q * numpy.exp(numpy.minimum(epsilon + loss, 700.0)) * falling
-        return numpy.where(inside, (1 - self.q) * numpy.exp(numpy.minimum(epsilon, 700.0)) * stay + moved, 0.0)
+        moved = self.sampling_prob * numpy.exp(numpy.minimum(epsilon + loss, 700.0)) * falling
+        return numpy.where(
+            inside, (1 - self.sampling_prob) * numpy.exp(numpy.minimum(epsilon, 700.0)) * stay + moved, 0.0
+        )
 
     def _loss(self, epsilon: Array) -> tuple[Array, NDArray[numpy.bool_]]:
-        ceiling = -math.log1p(-self.q)
-        return _unmixed(-numpy.minimum(epsilon, ceiling), self.q), epsilon < self.top
+        ceiling = -math.log1p(-self.sampling_prob)
+        return _unmixed(-numpy.minimum(epsilon, ceiling), self.sampling_prob), epsilon < self.top
 
 
 @dataclass(frozen=True)
@@ -198,7 +206,7 @@ class ReplaceNormal:
     """
 
     noise_multiplier: float
-    q: float
+    sampling_prob: float
     bottom: float = -math.inf
     top: float = math.inf
     top_mass: float = 0.0
@@ -209,20 +217,20 @@ class ReplaceNormal:
         """D, as a sum of two positive terms."""
         mu, u = 1 / self.noise_multiplier, self._threshold(epsilon)
         second = numpy.exp(numpy.minimum(epsilon - u * mu - mu * mu / 2, 700.0)) * tail_difference(u, mu)
-        return self.q * (tail_difference(u - mu, mu) + second)
+        return self.sampling_prob * (tail_difference(u - mu, mu) + second)
 
     def slope(self, epsilon: Array) -> Array:
         """e^epsilon Q(x > threshold)."""
         mu, u = 1 / self.noise_multiplier, self._threshold(epsilon)
-        unmoved = (1 - self.q) * numpy.exp(epsilon + special.log_ndtr(-u))
-        result: Array = unmoved + self.q * numpy.exp(epsilon + special.log_ndtr(-u - mu))
+        unmoved = (1 - self.sampling_prob) * numpy.exp(epsilon + special.log_ndtr(-u))
+        result: Array = unmoved + self.sampling_prob * numpy.exp(epsilon + special.log_ndtr(-u - mu))
         return result
 
     def _threshold(self, epsilon: Array) -> Array:
         s = self.noise_multiplier
-        if self.q == 1:
+        if self.sampling_prob == 1:
             return s * epsilon / 2
-        log_ratio = math.log1p(-self.q) - math.log(self.q) + 1 / (2 * s * s)
+        log_ratio = math.log1p(-self.sampling_prob) - math.log(self.sampling_prob) + 1 / (2 * s * s)
         half = numpy.maximum(epsilon / 2, 1e-300)
         # log sinh x = log((1 - e^-2x) / 2) + x
         log_ratio_sinh = log_ratio + numpy.log(-numpy.expm1(-2 * half) / 2) + half
@@ -242,7 +250,7 @@ class ReplaceLaplace:
     """
 
     base: Curve
-    q: float
+    sampling_prob: float
     infinite_mass: float = 0.0
 
     @property
@@ -254,12 +262,12 @@ class ReplaceLaplace:
     def top(self) -> float:
         """log r = 1/s, solved for epsilon."""
         low = math.exp(-self.base.top)  # q/low + (1-q) = e^epsilon ((1-q) + q low)
-        return math.log1p(self.q * math.expm1(self.base.top)) - math.log1p(-self.q * (1 - low))
+        return math.log1p(self.sampling_prob * math.expm1(self.base.top)) - math.log1p(-self.sampling_prob * (1 - low))
 
     @property
     def top_mass(self) -> float:
         """P(x >= 1) = (1-q) e^(-1/s) / 2 + q / 2."""
-        return 0.5 * (self.q + (1 - self.q) * math.exp(-self.base.top))
+        return 0.5 * (self.sampling_prob + (1 - self.sampling_prob) * math.exp(-self.base.top))
 
     @property
     def atoms(self) -> tuple[float, ...]:
@@ -268,18 +276,18 @@ class ReplaceLaplace:
 
     def finite(self, epsilon: Array) -> Array:
         """q D_base(log r)."""
-        return numpy.where(epsilon >= self.top, 0.0, self.q * self.base.finite(self._log_ratio(epsilon)))
+        return numpy.where(epsilon >= self.top, 0.0, self.sampling_prob * self.base.finite(self._log_ratio(epsilon)))
 
     def slope(self, epsilon: Array) -> Array:
         """e^epsilon ((1-q) + q e^(-1/s)) Lap(0)(x > threshold)."""
         log_ratio = self._log_ratio(epsilon)
-        share = 1 + self.q * math.expm1(-self.base.top)
+        share = 1 + self.sampling_prob * math.expm1(-self.base.top)
         value = share * numpy.exp(numpy.minimum(epsilon - log_ratio, 700.0)) * self.base.slope(log_ratio)
         return numpy.where(epsilon >= self.top, 0.0, value)
 
     def _log_ratio(self, epsilon: Array) -> Array:
         # r e^(1/s) = 1 + (e^epsilon - 1) (1 + (1-q)/q e^(1/s)): increasing from 1, no difference taken.
-        rate = 1 + (1 - self.q) / self.q * math.exp(self.base.top)
+        rate = 1 + (1 - self.sampling_prob) / self.sampling_prob * math.exp(self.base.top)
         return numpy.maximum(
             numpy.log1p(numpy.expm1(numpy.minimum(epsilon, self.top)) * rate) - self.base.top, -self.base.top
         )

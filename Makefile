@@ -1,0 +1,62 @@
+# Every target makes its own virtual environment on first use and reuses it afterwards.
+# PYTHON chooses the interpreter (3.11 or newer):  make test PYTHON=python3.12
+
+PYTHON  ?= python3
+VENV    := .venv
+BENCH   := .venv-bench
+WORKERS ?= 2
+PIP     := -m pip install -qq --disable-pip-version-check -c constraints.txt
+HOUSE   := tests/test_house.py tests/docs
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check slow bench docs format clean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "%-8s %s\n", $$1, $$2}' Makefile
+
+setup: $(VENV)/.ready  ## make .venv with everything that demo, check and test need
+
+demo: setup  ## the accountant at work
+	$(VENV)/bin/python -m hush.cli.demo
+
+test: check  ## all checks, then all quick tests
+	$(VENV)/bin/python -m pytest -n $(WORKERS)
+
+check: setup  ## style, types and the rules of the house
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy --strict src
+	$(VENV)/bin/python -m pytest -q $(HOUSE)
+
+slow: setup  ## the long statistical runs
+	$(VENV)/bin/python -m pytest -m slow
+
+bench: $(BENCH)/.ready  ## our numbers beside other accountants'
+	$(BENCH)/bin/python -m benchmarks.accounting.run
+
+docs: $(VENV)/.docs-ready  ## the documents as a web site, in site/
+	$(VENV)/bin/python -m mkdocs build --strict --quiet
+
+format: setup  ## put the code into the house's form
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+
+clean:  ## remove what the other targets made
+	rm -rf $(VENV) $(BENCH) site demo build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+# The stamps: an environment is renewed when the requirements change, and only then.
+$(VENV)/.ready: pyproject.toml constraints.txt
+	@test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing into $(VENV); the first time takes some minutes"
+	@$(VENV)/bin/python $(PIP) -e ".[dev]"
+	@touch $@
+
+$(VENV)/.docs-ready: $(VENV)/.ready
+	@$(VENV)/bin/python $(PIP) -e ".[docs]"
+	@touch $@
+
+$(BENCH)/.ready: pyproject.toml constraints.txt
+	@test -x $(BENCH)/bin/python || $(PYTHON) -m venv $(BENCH)
+	@echo "installing into $(BENCH); the first time takes some minutes"
+	@$(BENCH)/bin/python $(PIP) -e ".[dev]" dp-accounting opacus prv-accountant
+	@touch $@
