@@ -17,7 +17,6 @@ from dataclasses import dataclass, fields
 from hush import _check
 from hush.errors import InvalidValue
 
-
 MOST_TIMES = 10**12
 
 

@@ -9,6 +9,7 @@ from hush.accounting import rdp
 from hush.accounting.exact import search, single
 from hush.accounting.exact.phases import Direction
 from hush.accounting.exact.reading import Reading, read
+from hush.accounting.exact.transforms import UNIT
 from hush.events import Event
 from hush.privacy import Relation
 
@@ -26,18 +27,26 @@ def epsilon_interval(event: Event, *, delta: float, relation: Relation) -> tuple
         return (math.inf, math.inf), "no privacy at all"
     if _is_extreme(reading):
         return (0.0, rdp.guarantee(event, delta=delta, relation=relation).epsilon), _EXTREME
-    left = _without_failures(reading, delta)
-    if left <= 0 or not _has_contour(reading):
+    least, most = _without_failures(reading, delta)
+    if least <= 0 or not _has_contour(reading):
         return _grid().epsilon_interval(event, delta=delta, relation=relation), "loss grid"
+    (low, high), way = _epsilon_of(reading, relation, least)
+    if most > least:
+        low = _epsilon_of(reading, relation, most)[0][0]
+    if high * (1 - _WIDE) <= low:
+        return (low, high), way
+    return _meet((low, high), _grid().epsilon_interval(event, delta=delta, relation=relation)), f"{way} and loss grid"
+
+
+def _epsilon_of(reading: Reading, relation: Relation, delta: float) -> tuple[Interval, str]:
+    """The interval for epsilon of what cannot fail outright."""
     curve = single.curve_of(reading.phases, relation)
     if curve is not None:
-        return single.epsilon_at(curve, left), "closed form"
-    found = search.epsilon_interval(reading.phases, _first(relation), left)
-    if relation != "replace_one" and not search.is_below(reading.phases, "add", found[1], left):
-        found = _worse(found, search.epsilon_interval(reading.phases, "add", left))
-    if found[1] * (1 - _WIDE) <= found[0]:
-        return found, "contour"
-    return _meet(found, _grid().epsilon_interval(event, delta=delta, relation=relation)), "contour and loss grid"
+        return single.epsilon_at(curve, delta), "closed form"
+    found = search.epsilon_interval(reading.phases, _first(relation), delta)
+    if relation != "replace_one" and not search.is_below(reading.phases, "add", found[1], delta):
+        found = _worse(found, search.epsilon_interval(reading.phases, "add", delta))
+    return found, "contour"
 
 
 def delta_interval(event: Event, *, epsilon: float, relation: Relation) -> tuple[Interval, str]:
@@ -81,16 +90,21 @@ def _is_extreme(reading: Reading) -> bool:
     return bool((reading.phases.shift > _LARGEST_SHIFT).any()) or reading.phases.steps > _MOST_STEPS
 
 
-def _without_failures(reading: Reading, delta: float) -> float:
-    """delta left for the rest, from delta = 1 - intact * (1 - rest); at most 0 where failures alone exceed it."""
+def _without_failures(reading: Reading, delta: float) -> Interval:
+    """delta left for the rest, from delta = 1 - intact * (1 - rest): both ends, since the subtraction cancels."""
+    if reading.log_intact == 0:
+        return delta, delta
     failed = -math.expm1(reading.log_intact)
-    return (delta - failed) / (1 - failed) * (1 - 1e-15)
+    slack = failed * (8 + 2 * reading.failing) * UNIT
+    least, most = (delta - failed - slack) / (1 - failed), (delta - failed + slack) / (1 - failed)
+    return least * (1 - 4 * UNIT), most * (1 + 4 * UNIT)
 
 
 def _with_failures(reading: Reading, rest: Interval) -> Interval:
     failed = -math.expm1(reading.log_intact)
     low, high = (failed + (1 - failed) * end for end in rest)
-    return low * (1 - 1e-15), min(high * (1 + 1e-15), 1.0)
+    slack = (8 + 2 * reading.failing) * UNIT
+    return low * (1 - slack), min(high * (1 + slack), 1.0)
 
 
 def _worse(one: Interval, other: Interval) -> Interval:

@@ -22,7 +22,7 @@ from hush.accounting.exact.phases import Floats
 from hush.accounting.exact.transforms import UNIT, Complexes, Jumps, Whole
 
 _LARGEST = 690.0  # exponents above this overflow
-_PATIENT_WORK = 5e5  # who is ready for that much work also searches longer for a bound on the tail
+_PATIENT_WORK = 5e6  # who is ready for that much work also searches longer for a bound on the tail
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,26 @@ def line_of(
     if reach is None or reach[0] * period * len(part.nodes.u) > 2 * math.pi * most_work:
         return None
     return _line(part, grid, constants, log_moment, period, *reach)
+
+
+def rough_epsilon(part: Whole, orders: Floats, constants: Floats, epsilon: float) -> float | None:
+    """epsilon by a short rule without any bound, as a guess; None where its terms have not died out."""
+    finite = np.isfinite(constants)
+    grid, log_delta = np.append(0.0, orders[finite]), part.nodes.log_delta
+    if len(grid) < 3:
+        return None
+    c, period = _abscissa(grid, np.append(0.0, constants[finite]), epsilon, log_delta, 12.0)
+    log_moment = part.tilt_to(c)
+    count = min(math.ceil(12 / math.sqrt(max(part.variance(), 1e-300)) * period / (2 * math.pi)), 500)
+    heights: Floats = 2 * math.pi / period * np.arange(count + 2, dtype=np.float64)
+    z: Complexes = np.asarray(c + 1j * heights, dtype=np.complex128)
+    log_terms = part.log_along(heights) + (log_moment - math.log(period)) - np.log(z * (z + 1))
+    log_terms[1:] += math.log(2)
+    line = Line(z, log_terms, grid, grid, period, -math.inf, -math.inf, 0.0, part)
+    total = Sum([line])
+    found = total.solve(math.exp(log_delta), epsilon)
+    last = math.exp(min(float(log_terms[-1].real) - c * found, 600.0))
+    return found if found > 0 and last * count < 0.05 * math.exp(log_delta) else None
 
 
 def _abscissa(grid: Floats, constants: Floats, epsilon: float, log_delta: float, digits: float) -> tuple[float, float]:

@@ -134,12 +134,13 @@ def whole_reach(part: Whole, target: float, *, patient: bool) -> tuple[float, fl
     """(height, log tail there) with the tail below e^-target, or None where no path is found."""
     height = 1.12 * math.sqrt(2 * target / max(part.variance(), 1e-300))
     menu = _FIRST
-    for attempt in range(_PATIENCE if patient else 4):
+    for attempt in range(_PATIENCE if patient else 8):
         tail, used = log_tail(part, height, menu)
         if tail <= -target:
             return height, tail
         menu = _FIRST + _MORE if attempt % 3 == 0 else used
-        height *= 1.12 if tail < -0.8 * target else 1.3 if tail < -0.5 * target else 1.7
+        done = -tail / target
+        height *= 1.12 if done > 0.8 else 1.3 if done > 0.5 else 1.7 if done > 0.15 else 2.3
     return None
 
 

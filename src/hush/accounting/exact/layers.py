@@ -25,7 +25,7 @@ from hush.accounting.exact.transforms import Cut, Jumps, Whole
 DIGITS = 27.0  # errors are kept below e^-27 of delta on an ordinary line
 _LAYER_DIGITS = 23.0
 _SPAN = np.exp(np.linspace(-7.0, 1.4, 34))  # orders looked at, over the typical one
-FLOOR = 0.9  # what is dropped near epsilon is negligible down to this share of it
+FLOOR = 0.75  # what is dropped near epsilon is negligible down to this share of it
 _RATIO = 3.0  # between the levels of two layers
 
 
@@ -61,7 +61,7 @@ def _whole_line(
     """The line of a whole, on finer nodes where the loss turns too fast for the ones it has."""
     nodes = part.nodes
     line = line_of(part, orders, constants, epsilon, digits=digits, most_work=most_work)
-    if line is None or line.blur(epsilon) <= 1e-10 * math.exp(nodes.log_delta):
+    if line is None or line.blur(epsilon) <= 3e-9 * math.exp(nodes.log_delta):
         return line
     finer = Nodes(
         nodes.phases,
@@ -71,6 +71,7 @@ def _whole_line(
         fastest=max(float(line.z[-1].imag), 0.0 if part.cut is None else 10 / part.cut.softness),
         highest=math.inf if part.cut is None else part.cut.level + EDGE_DISTANCE * part.cut.softness,
         lowest=-60 / part.order,
+        has_cut=part.cut is not None,
     )
     found = line_of(Whole(finer, part.cut), orders, constants, epsilon, digits=digits, most_work=most_work)
     return line if found is None else found
@@ -108,7 +109,7 @@ def _stack(
     lines, extra = [], plain.far_mass + neglected + 2 * plain.phases.steps * float(ndtr(-sharpness))
     for part in _parts(plain, sharpness, level, bottom=not neglected):
         reach = epsilon if isinstance(part, Whole) else max(epsilon, part.lower.level)
-        orders = np.geomspace(0.05 / reach, 600 / epsilon, 48)
+        orders = np.geomspace(0.05 / reach, 600 / epsilon, 40)
         constants = log_chernoff(orders, part.log_moments(orders))
         bound = float((constants - orders * FLOOR * epsilon).min())
         if bound < plain.log_delta - _LAYER_DIGITS:
@@ -144,13 +145,14 @@ def _jumps(plain: Nodes, lower: Cut, upper: Cut | None) -> Jumps:
         fastest=1.05 * math.sqrt(2 * _LAYER_DIGITS) / lower.softness,
         highest=math.inf if upper is None else upper.level + EDGE_DISTANCE * upper.softness,
         lowest=-30 * lower.level,
+        has_cut=True,
     )
     return Jumps(nodes, lower, upper)
 
 
 def _negligible_level(nodes: Nodes, sharpness: float, epsilon: float, depths: range) -> tuple[float, float] | None:
     """The highest of these levels below which all losses together are negligible at epsilon, and the bound on them."""
-    grid = np.exp(np.linspace(-1.0, 7.0, 40))
+    grid = np.exp(np.linspace(-1.0, 7.0, 24))
     for depth in depths:
         level = epsilon * 0.6**depth
         orders = grid / (2 * level)

@@ -29,7 +29,8 @@ _SPREAD = math.sqrt(1 + WINDOW**2)
 _LEFTMOST = 10.0  # nodes further left weigh less than 1e-23 and carry no large loss
 EDGE_DISTANCE = 13.0
 EDGE = float(ndtr(-EDGE_DISTANCE))  # weight left by a cut that many softnesses below
-_SHALLOW = 4.0  # phase in radians that the error's path may gain on the way down
+_MANY_TURNS = 40.0  # below this, evenly spaced nodes are cheaper than stretched ones
+_SHALLOW = 18.0  # phase in radians that the error's path may gain on the way down
 _CUSHION = 6.0  # and the logarithm of the steps: the error of each counts once
 
 
@@ -46,9 +47,10 @@ class Nodes:
     """Nodes u, losses and log weights of every phase for one direction.
 
     `digits` is how many powers of e below the answer an error may be. `fastest` is the largest |Im z| at which e^{zL}
-    is to be integrated: the nodes are then spread evenly in t = u + fastest/_PACE * loss, so that the phase between two
-    nodes stays bounded. There are no nodes for losses above `highest`, where the caller's cut has left a weight below
-    `EDGE`, nor below `lowest`, where e^{cL} vanishes; `cropped` says what that costs.
+    is to be integrated: where it is large the nodes are spread evenly in t = u + fastest/_PACE * loss, so that the
+    phase between two nodes stays bounded. There are no nodes for losses above `highest`, where the caller's cut has left
+    a weight below `EDGE`, nor below `lowest`, where e^{cL} vanishes; `cropped` says what that costs. `has_cut` says that
+    a cut on the loss has to be resolved as well.
     """
 
     _PACE = 9.0
@@ -63,18 +65,21 @@ class Nodes:
         fastest: float = 0.0,
         highest: float = math.inf,
         lowest: float = -math.inf,
+        has_cut: bool = False,
     ) -> None:
         self.phases, self.direction, self.log_delta, self.digits = phases, direction, log_delta, digits
         self.shift, self.prob, self.times = phases.shift, phases.sampling_prob, phases.times
         self._sign = -1.0 if direction == "add" else 1.0
-        self._stretch = fastest / self._PACE
+        self._fastest = fastest
+        turns = fastest * self.shift  # radians per unit of u where the loss is steepest
+        self._stretch = fastest / self._PACE if has_cut or turns.max() > _MANY_TURNS else 0.0
         self._highest, self._lowest = highest, lowest
         low, high = self._range(log_delta)
         depth = digits + _CUSHION + math.log(phases.steps)
-        widest = 3.0 if fastest else math.sqrt(depth)
+        widest = 3.0 if self._stretch else math.sqrt(depth)
         self.strip = np.minimum(0.9 * math.pi / self.shift, widest)
         # On a line d below, the density grows by e^{d^2/2}, the window by as much again, e^{iyL} by e^{pace * d}.
-        rate = depth / self.strip + self.strip + (self._PACE if fastest else 0.0)
+        rate = depth / self.strip + self.strip + (self._PACE if self._stretch else turns)
         self.spacing = 2 * math.pi / rate
         self._place(low, high)
         self._weigh()
@@ -216,8 +221,9 @@ class Nodes:
         spacing = self.spread(self.spacing)
         if self._stretch:
             return self._lowered_evenly
-        depth = 1 / (1 / self.spread(self.strip) + height * self.slope / _SHALLOW)
-        tangent = depth * depth * height / _SHALLOW * self.bend
+        pace = max(height, self._fastest) / _SHALLOW
+        depth = 1 / (1 / self.spread(self.strip) + pace * self.slope)
+        tangent = depth * depth * pace * self.bend
         weight = np.sqrt(1 + tangent * tangent) * 2 / np.expm1(2 * math.pi * depth / spacing)
         return self.u - 1j * depth, weight
 

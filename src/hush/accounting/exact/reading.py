@@ -18,13 +18,14 @@ class Reading:
 
     phases: Phases
     log_intact: float  # log of the chance that no approximate mechanism fails
+    failing: int  # how many kinds of them there are, for the rounding of that sum
     is_private: bool
     is_served: bool
 
 
 def read(event: events.Event, relation: Relation) -> Reading:
     """The composition under this relation; `is_served` is False where a part has no known transform."""
-    gaussian, log_intact, private = 0.0, 0.0, True
+    gaussian, log_intact, failing, private = 0.0, 0.0, 0, True
     sampled: dict[tuple[float, float], int] = {}
     bounded: list[tuple[Atoms | LaplaceLoss, int]] = []
     served = True
@@ -34,6 +35,7 @@ def read(event: events.Event, relation: Relation) -> Reading:
                 private = False
             case events.ApproximateDP(epsilon, delta):
                 log_intact += times * math.log1p(-delta)
+                failing += 1
                 _add_atoms(bounded, _response(epsilon, 2), times)
             case events.PureDP(epsilon):
                 _add_atoms(bounded, _response(epsilon, 2), times)
@@ -51,7 +53,7 @@ def read(event: events.Event, relation: Relation) -> Reading:
     keys = np.array(list(sampled), dtype=float).reshape(-1, 2)
     counts = np.array(list(sampled.values()), dtype=float)
     phases = Phases(keys[:, 0], keys[:, 1], counts, gaussian, tuple(bounded))
-    return Reading(phases, log_intact, private, served)
+    return Reading(phases, log_intact, failing, private, served)
 
 
 def _distance(part: events.Event, relation: Relation) -> float | None:

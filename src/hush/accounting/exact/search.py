@@ -10,14 +10,14 @@ from scipy.special import ndtr
 
 from hush.accounting import gdp
 from hush.accounting.exact import single
-from hush.accounting.exact.contour import Sum
+from hush.accounting.exact.contour import Sum, rough_epsilon
 from hush.accounting.exact.layers import FLOOR, Ordinary, layered
 from hush.accounting.exact.phases import Direction, Phases
 
 Interval = tuple[float, float]
 _SMALLEST = 680.0  # deltas below e^-680 are reported as at most that
 _NARROW = 1e-8  # relative width that needs no second try
-LITTLE_WORK, _MUCH_WORK = 1e5, 8e6  # contour nodes times quadrature nodes
+LITTLE_WORK, _LAYER_WORK, _MUCH_WORK = 4e5, 3e6, 8e6  # contour nodes times quadrature nodes
 
 
 def epsilon_interval(phases: Phases, direction: Direction, delta: float) -> Interval:
@@ -94,7 +94,7 @@ def _attempts(ordinary: Ordinary, guess: float) -> Iterator[tuple[Interval, floa
     """From cheap to dear, each with the relative width that ends the search: one short line, layers, one long line."""
     near, trusted, found = _ordinary(ordinary, guess, LITTLE_WORK)
     yield found, 1e-8
-    guesses = [near] if trusted else [_rough_guess(ordinary), near]
+    guesses = [near] if trusted else _guesses(ordinary, guess)
     for guess in guesses:
         near, found = _layered(ordinary, guess)
         yield found, 1e-6
@@ -122,17 +122,23 @@ def _layered(ordinary: Ordinary, guess: float) -> tuple[float, Interval]:
     for _ in range(4):
         if ordinary.direction == "add" or guess <= 0:
             break
-        total = layered(ordinary.phases, ordinary.direction, ordinary.log_delta, guess, _MUCH_WORK)
+        total = layered(ordinary.phases, ordinary.direction, ordinary.log_delta, guess, _LAYER_WORK)
         if total is None:
             break
         if not total.lines:  # nothing reaches so far
             guess *= 0.3
             continue
         epsilon = total.solve(delta, guess)
-        if FLOOR * guess * 1.001 <= epsilon <= 1.15 * guess:
+        if FLOOR * guess * 1.001 <= epsilon <= 1.3 * guess:
             return epsilon, _enclose(total, epsilon, delta)
         guess = min(max(epsilon, 0.3 * guess), 3 * guess)
     return guess, (0.0, math.inf)
+
+
+def _guesses(ordinary: Ordinary, chernoff: float) -> list[float]:
+    """Where epsilon may lie, the likeliest first."""
+    found = rough_epsilon(ordinary.part, ordinary.orders, ordinary.constants, chernoff)
+    return [*([] if found is None else [found]), _rough_guess(ordinary), chernoff]
 
 
 def _rough_guess(ordinary: Ordinary) -> float:
