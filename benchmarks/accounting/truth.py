@@ -1,7 +1,8 @@
 """Independent truth for the exact accountant: epsilon to 16 digits and more, slowly. Imports nothing from hush.
 
-    python -m benchmarks.accounting.truth sweep OUT.json --seed 1 --count 110     random settings, contour integral
-    python -m benchmarks.accounting.truth few OUT.json --seed 2 --count 30        one or two steps, real-space integrals
+    python -m benchmarks.accounting.truth sweep OUT.json --seed 101 --count 60    random settings, contour integral
+    python -m benchmarks.accounting.truth few OUT.json --seed 202 --count 30      one or two steps, real space
+    python -m benchmarks.accounting.truth reference OUT.json --limit 300          rows c01..c18 without closed form
 
 Contour: delta(epsilon) = 1/(2 pi i) * integral over Re z = c of M(z) e^{-z epsilon} / (z (z + 1)) dz (Alghamdi et al.
 2023), by the trapezoid rule, for the whole composition with nothing cut off. With w(u) = 1 - q + q e^{mu - m^2/2},
@@ -19,8 +20,10 @@ import argparse
 import json
 import math
 import time
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from functools import lru_cache
+from itertools import count
 from operator import mul
 from pathlib import Path
 from typing import Any
@@ -28,42 +31,17 @@ from typing import Any
 import mpmath as mp
 import numpy as np
 
+from benchmarks.accounting.truth_few import (
+    Setting,
+    by_real_space,
+    draw,
+    draw_few,
+    fine_log,
+    largest_added,
+    reference_rows,
+)
+
 LOG10 = math.log(10)
-
-
-@dataclass(frozen=True)
-class Setting:
-    """Phases of (sampling_prob, noise_multiplier, steps), a delta and a relation."""
-
-    phases: tuple[tuple[float, float, int], ...]
-    delta: float
-    relation: str
-
-    def directions(self) -> tuple[str, ...]:
-        return ("replace",) if self.relation == "replace_one" else ("remove", "add")
-
-    def sampled(self) -> list[tuple[float, float, int]]:
-        """(q, m, steps) of the phases that sample."""
-        return [(q, 1 / s, steps) for q, s, steps in self.phases if q < 1]
-
-    def gaussian(self) -> mp.mpf:
-        """Squared mu of the phases that do not."""
-        factor = 2 if self.relation == "replace_one" else 1
-        return mp.fsum(steps * (factor / mp.mpf(s)) ** 2 for q, s, steps in self.phases if q == 1)
-
-
-def draw(rng: np.random.Generator) -> Setting:
-    """One setting of the sweep."""
-    count = int(rng.integers(1, 6)) if rng.random() < 0.6 else 1
-    phases = []
-    for _ in range(count):
-        q = float(10 ** rng.uniform(-5, 0))
-        if rng.random() < 0.05:
-            q = 1.0
-        noise = float(10 ** rng.uniform(math.log10(0.3), 2))
-        phases.append((q, noise, round(10 ** rng.uniform(0, 6))))
-    delta = float(10 ** rng.uniform(-30, -3))
-    return Setting(tuple(phases), delta, ("add_remove", "replace_one")[int(rng.integers(2))])
 
 
 # Planning, in doubles ------------------------------------------------------------------------------------------
@@ -112,7 +90,9 @@ def rough_moment(setting: Setting, direction: str, c: float) -> float:
     total = float(setting.gaussian()) * (c * c + c) / 2
     for q, m, steps in setting.sampled():
         u = wide_grid(q, m, c, direction)
-        log_mass = log_sum(rough_exponent(q, m, direction, c, u).real) + math.log((u[1] - u[0]) / math.sqrt(2 * math.pi))
+        log_mass = log_sum(rough_exponent(q, m, direction, c, u).real) + math.log(
+            (u[1] - u[0]) / math.sqrt(2 * math.pi)
+        )
         total += steps * log_mass
     return total
 
@@ -205,10 +185,6 @@ def spacing(q: float, m: float, direction: str, c: float, y: float, need: float)
 
 
 # The sums, in integers ------------------------------------------------------------------------------------------
-
-
-def fine_log(q: mp.mpf, m: mp.mpf, u: mp.mpf) -> mp.mpf:
-    return mp.log(1 - q + q * mp.exp(m * u - m * m / 2))
 
 
 def nodes_of(q: float, s: float, direction: str, plan: Plan, steps: int, offset: str) -> tuple[mp.mpf, list, list]:
@@ -359,113 +335,7 @@ def rough_epsilon(setting: Setting, direction: str, plan: Plan) -> float:
     return (rough_moment(setting, direction, plan.c) + float(chernoff(plan.c)) - math.log(setting.delta)) / plan.c
 
 
-# One and two steps, in real space -------------------------------------------------------------------------------
-
-
-def tail(x: mp.mpf) -> mp.mpf:
-    """Chance that a standard normal exceeds x."""
-    return mp.erfc(x / mp.sqrt(2)) / 2
-
-
-def one_step(q: float, s: float, direction: str, e: mp.mpf) -> mp.mpf:
-    """delta of one step for any real e: the chance above the loss's threshold, less e^e times the other one."""
-    q, m, x = mp.mpf(q), 1 / mp.mpf(s), mp.exp(e)
-    if direction == "replace":  # a g^2 + (1-q)(1-x) g - a x = 0 for g = e^{mu}
-        a, half = q * mp.exp(-m * m / 2), (1 - q) * (x - 1)
-        root = mp.sqrt(half * half + 4 * a * a * x)
-        u = mp.log((half + root) / (2 * a) if half > 0 else 2 * a * x / (root - half)) / m
-        return (1 - q) * (1 - x) * tail(u) + q * (tail(u - m) - x * tail(u + m))
-    inside = (x - 1 + q) if direction == "remove" else (1 / x - 1 + q)
-    if inside <= 0:
-        return 1 - x if direction == "remove" else mp.mpf(0)
-    u = mp.log(inside / q) / m + m / 2
-    if direction == "remove":
-        return q * tail(u - m) - inside * tail(u)
-    return (1 - x * (1 - q)) * tail(-u) - x * q * tail(m - u)
-
-
-def place_of(q: float, s: float, direction: str, e: mp.mpf) -> mp.mpf | None:
-    """Where one step's loss is e, by bisection; None where it never is."""
-    m = 1 / mp.mpf(s)
-
-    def loss(u: mp.mpf) -> mp.mpf:
-        forward = fine_log(mp.mpf(q), m, u)
-        return forward if direction == "remove" else forward - fine_log(mp.mpf(q), m, -u)
-
-    low, high = mp.mpf(-80), mp.mpf(200)
-    if loss(low) >= e or loss(high) <= e:
-        return None
-    for _ in range(int(mp.mp.prec) + 12):
-        middle = (low + high) / 2
-        low, high = (middle, high) if loss(middle) < e else (low, middle)
-    return low
-
-
-def two_steps(first: tuple, second: tuple, direction: str, e: mp.mpf, width: float, reach: float, unit: mp.mpf) -> mp.mpf:
-    """delta over unit of two steps: the integral of the first step's density times the second's delta at what is left of e."""
-    (q, s), (q2, s2) = first, second
-    m = 1 / mp.mpf(s)
-
-    def integrand(u: mp.mpf) -> mp.mpf:
-        forward = fine_log(mp.mpf(q), m, u)
-        loss = forward - fine_log(mp.mpf(q), m, -u) if direction == "replace" else forward
-        return mp.exp(forward - u * u / 2) * one_step(q2, s2, direction, e - loss) / unit
-
-    kinks = [place_of(q, s, direction, e), place_of(q, s, direction, e - mp.log(1 - mp.mpf(q2))) if q2 < 1 else None]
-    turn = mp.log(1 / mp.mpf(q)) / m + m / 2
-    ends = sorted({p for p in (mp.mpf(-reach), mp.mpf(reach) + m, turn, -turn, *kinks) if p is not None})
-    ends = [p for p in ends if -reach <= p <= reach + m]
-    points = [ends[0]]
-    for a, b in zip(ends, ends[1:], strict=False):
-        pieces = int((b - a) / width) + 1
-        points += [a + (b - a) * k / pieces for k in range(1, pieces + 1)]
-    return mp.quad(integrand, points) / mp.sqrt(2 * mp.pi)
-
-
-def by_real_space(setting: Setting) -> mp.mpf:
-    """epsilon of one or two steps in all, of the remove or replace direction; closed form or two quadratures."""
-    mp.mp.dps = 34
-    steps = [(q, s) for q, s, times in setting.phases for _ in range(times)]
-    direction, delta = setting.directions()[0], mp.mpf(setting.delta)
-    reach = math.sqrt(2 * (-math.log(setting.delta) + 50))
-
-    def excess(e: mp.mpf, width: float = 3.0) -> mp.mpf:
-        if len(steps) == 1:
-            return mp.log(one_step(*steps[0], direction, e) / delta)
-        return mp.log(two_steps(steps[0], steps[1], direction, e, width, reach, delta))
-
-    def alone(e: mp.mpf) -> mp.mpf:
-        return mp.fsum(one_step(q, s, direction, e) for q, s in steps)
-
-    low, high = mp.mpf("1e-9"), mp.mpf(400)
-    if alone(mp.mpf(0)) <= delta:
-        return mp.mpf(0)
-    for _ in range(40):
-        middle = mp.sqrt(low * high)
-        low, high = (middle, high) if alone(middle) > delta else (low, middle)
-    found = secant(excess, high)
-    if abs(excess(found, 1.9)) > mp.mpf("1e-17"):
-        raise ArithmeticError("two quadratures disagree")
-    return found
-
-
-def secant(excess: Any, start: mp.mpf) -> mp.mpf:
-    before, here = start, start * mp.mpf("1.0001")
-    old, new = excess(before), excess(here)
-    for _ in range(40):
-        if abs(here - before) <= abs(here) * mp.mpf("1e-19") or new == old:
-            return here
-        before, here = here, max(here - new * (here - before) / (new - old), here / 8)
-        old, new = new, excess(here)
-    raise ArithmeticError("no convergence")
-
-
 # Vectors ---------------------------------------------------------------------------------------------------------
-
-
-def largest_added(setting: Setting) -> float:
-    """No loss of the add direction exceeds this."""
-    return sum(-steps * math.log1p(-q) if q < 1 else math.inf for q, _, steps in setting.phases)
 
 
 def truth(setting: Setting, limit: float) -> tuple[mp.mpf, str]:
@@ -480,47 +350,47 @@ def truth(setting: Setting, limit: float) -> tuple[mp.mpf, str]:
     for direction in setting.directions():
         if direction == "add" and largest_added(setting) <= worst:
             continue
-        pair = [by_contour(setting, direction, share, offset, limit) for share, offset in ((0.72, "0.31"), (0.88, "0.77"))]
+        pair = [
+            by_contour(setting, direction, share, offset, limit) for share, offset in ((0.72, "0.31"), (0.88, "0.77"))
+        ]
         if abs(pair[0] - pair[1]) > pair[0] * mp.mpf("1e-16"):
             raise ArithmeticError(f"two lines disagree: {pair}")
         worst = max(worst, pair[0])
     return worst, "contour"
 
 
-def draw_few(rng: np.random.Generator) -> Setting:
-    """One or two steps with rare large losses."""
-    kind = int(rng.integers(3))
-    phases = [(float(10 ** rng.uniform(-5, -2)), float(rng.uniform(0.3, 1.0)), 1 + (kind == 1))]
-    if kind == 2:
-        phases.append((float(10 ** rng.uniform(-5, -1)), float(10 ** rng.uniform(-0.5, 0.5)), 1))
-    delta = float(10 ** rng.uniform(-30, -6))
-    return Setting(tuple(phases), delta, ("add_remove", "replace_one")[int(rng.integers(2))])
+def settings(kind: str, seed: int) -> Iterator[tuple[str, Setting]]:
+    """Names and settings: the reference rows, or random ones without end."""
+    if kind == "reference":
+        yield from reference_rows().items()
+        return
+    rng = np.random.default_rng(seed)
+    for index in count():
+        yield f"{kind} {seed}.{index}", (draw if kind == "sweep" else draw_few)(rng)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("kind", choices=("sweep", "few"))
+    parser.add_argument("kind", choices=("reference", "sweep", "few"))
     parser.add_argument("out", type=Path)
-    parser.add_argument("--seed", type=int, required=True)
-    parser.add_argument("--count", type=int, required=True)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--count", type=int, default=1_000)
     parser.add_argument("--limit", type=float, default=20.0, help="seconds for one line; longer ones are skipped")
     arguments = parser.parse_args()
-    rng, rows, skipped = np.random.default_rng(arguments.seed), [], 0
-    while len(rows) < arguments.count:
-        setting, start = (draw if arguments.kind == "sweep" else draw_few)(rng), time.time()
+    rows: list[str] = []
+    for name, setting in settings(arguments.kind, arguments.seed):
+        start = time.time()
         try:
             epsilon, way = truth(setting, arguments.limit)
         except ArithmeticError as error:
-            skipped += 1
-            print("skipped", setting, error, flush=True)
+            print("skipped", name, setting, error, flush=True)
             continue
         text = mp.nstr(epsilon, 19, min_fixed=-2, max_fixed=4)
-        rows.append({"phases": setting.phases, "delta": setting.delta, "relation": setting.relation,
-                     "epsilon": text, "way": way})  # fmt: skip
-        print(len(rows), f"{time.time() - start:.1f}s", rows[-1], flush=True)
-        lines = ",\n".join("  " + json.dumps(row) for row in rows)
-        head = f'{{"seed": {arguments.seed}, "skipped": {skipped}, "vectors": [\n'
-        arguments.out.write_text(head + lines + "\n]}\n")
+        rows.append("  " + json.dumps({"name": name, **asdict(setting), "epsilon": text, "way": way}))
+        print(f"{time.time() - start:.1f} s", rows[-1], flush=True)
+        arguments.out.write_text("[\n" + ",\n".join(rows) + "\n]\n")
+        if len(rows) == arguments.count:
+            return
 
 
 if __name__ == "__main__":

@@ -2,14 +2,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import ledger_stand_in
 import pytest
 
-from hush import Budget, accounting, events
+from hush import Budget, events
 from hush.ledger import Ledger, store
-
-if not hasattr(accounting, "guarantee"):
-    accounting.guarantee = ledger_stand_in.guarantee
 
 STEP = events.PoissonSampled(events.Gaussian(noise_multiplier=4.0), sampling_prob=0.01)
 

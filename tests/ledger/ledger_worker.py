@@ -11,15 +11,11 @@ import signal
 import sys
 import time
 
-import ledger_stand_in
 from sqlalchemy import Connection
 
-from hush import accounting, events
+from hush import events
 from hush.errors import BudgetExceeded
 from hush.ledger import Account, Ledger, Row, queries, store
-
-if not hasattr(accounting, "guarantee"):
-    accounting.guarantee = ledger_stand_in.guarantee
 
 CHARGE = events.PureDP(epsilon=0.01)
 

@@ -48,9 +48,9 @@ class Nodes:
 
     `digits` is how many powers of e below the answer an error may be. `fastest` is the largest |Im z| at which e^{zL}
     is to be integrated: where it is large the nodes are spread evenly in t = u + fastest/_PACE * loss, so that the
-    phase between two nodes stays bounded. There are no nodes for losses above `highest`, where the caller's cut has left
-    a weight below `EDGE`, nor below `lowest`, where e^{cL} vanishes; `cropped` says what that costs. `has_cut` says that
-    a cut on the loss has to be resolved as well.
+    phase between two nodes stays bounded. There are no nodes for losses above `highest`, where the caller's cut has
+    left a weight below `EDGE`, nor below `lowest`, where e^{cL} vanishes; `cropped` says what that costs. `has_cut`
+    says that a cut on the loss has to be resolved as well.
     """
 
     _PACE = 9.0
