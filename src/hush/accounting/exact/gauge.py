@@ -43,7 +43,8 @@ class Gauge:
         epsilon, trusted, interval = search.ordinary_answer(ordinary, ordinary.chernoff_epsilon())
         if not trusted or not interval[1] * (1 - 1e-6) <= interval[0]:
             return None, math.inf
-        return ordinary.line(epsilon, search.LITTLE_WORK), epsilon
+        line = ordinary.line(epsilon, search.LITTLE_WORK)
+        return None if line is None else ordinary.sharpened(line, epsilon, search.LITTLE_WORK), epsilon
 
     @property
     def works(self) -> bool:

@@ -51,29 +51,37 @@ class Ordinary:
         return min(float((self.constants - self.orders * epsilon).min()), 0.0)
 
     def line(self, epsilon: float, most_work: float) -> Line | None:
-        """The line for an answer near epsilon."""
-        return _whole_line(self.part, self.orders, self.constants, epsilon, DIGITS, most_work)
+        """The line for an answer near epsilon, as good as these nodes allow."""
+        return line_of(self.part, self.orders, self.constants, epsilon, digits=DIGITS, most_work=most_work)
+
+    def sharpened(self, line: Line, epsilon: float, most_work: float) -> Line:
+        """The line itself, or one on finer nodes where the loss turns too fast for these."""
+        return _sharpened(line, self.orders, self.constants, epsilon, DIGITS, most_work)
 
 
-def _whole_line(
-    part: Whole, orders: Floats, constants: Floats, epsilon: float, digits: float, most_work: float
-) -> Line | None:
-    """The line of a whole, on finer nodes where the loss turns too fast for the ones it has."""
-    nodes = part.nodes
-    line = line_of(part, orders, constants, epsilon, digits=digits, most_work=most_work)
-    if line is None or line.blur(epsilon) <= 3e-9 * math.exp(nodes.log_delta):
+def _sharpened(
+    line: Line, orders: Floats, constants: Floats, epsilon: float, digits: float, most_work: float
+) -> Line:
+    part = line.part
+    assert isinstance(part, Whole)
+    nodes, cut = part.nodes, part.cut
+    if line.blur(epsilon) <= 3e-9 * math.exp(nodes.log_delta):
+        return line
+    fastest = max(float(line.z[-1].imag), 0.0 if cut is None else 10 / cut.softness)
+    highest = math.inf if cut is None else cut.level + EDGE_DISTANCE * cut.softness
+    if nodes.stretched_count(fastest, highest) * len(line.z) > most_work:
         return line
     finer = Nodes(
         nodes.phases,
         nodes.direction,
         nodes.log_delta,
         digits=digits,
-        fastest=max(float(line.z[-1].imag), 0.0 if part.cut is None else 10 / part.cut.softness),
-        highest=math.inf if part.cut is None else part.cut.level + EDGE_DISTANCE * part.cut.softness,
+        fastest=fastest,
+        highest=highest,
         lowest=-60 / part.order,
-        has_cut=part.cut is not None,
+        has_cut=cut is not None,
     )
-    found = line_of(Whole(finer, part.cut), orders, constants, epsilon, digits=digits, most_work=most_work)
+    found = line_of(Whole(finer, cut), orders, constants, epsilon, digits=digits, most_work=most_work)
     return line if found is None else found
 
 
@@ -115,12 +123,11 @@ def _stack(
         if bound < plain.log_delta - _LAYER_DIGITS:
             extra += math.exp(bound)
             continue
-        if isinstance(part, Whole):
-            line = _whole_line(part, orders, constants, epsilon, _LAYER_DIGITS, most_work)
-        else:
-            line = line_of(part, orders, constants, epsilon, digits=_LAYER_DIGITS, most_work=most_work)
+        line = line_of(part, orders, constants, epsilon, digits=_LAYER_DIGITS, most_work=most_work)
         if line is None:
             return None
+        if isinstance(part, Whole):
+            line = _sharpened(line, orders, constants, epsilon, _LAYER_DIGITS, most_work)
         lines.append(line)
     return Sum(lines, extra)
 

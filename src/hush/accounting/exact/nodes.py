@@ -105,6 +105,11 @@ class Nodes:
         limit = np.log1p(math.expm1(min(loss, 600.0)) / self.prob)
         return np.asarray((limit + self.shift**2 / 2) / self.shift)
 
+    def stretched_count(self, fastest: float, highest: float) -> float:
+        """About how many nodes the same phases would need at that speed; for the add direction an upper guess."""
+        losses = np.abs(self.loss)[np.append(self.start[1:], len(self.loss)) - 1]
+        return len(self.u) + float(np.minimum(losses, highest).sum()) * fastest / self._PACE / 0.2
+
     @property
     def is_cropped(self) -> bool:
         """Whether the nodes leave out losses that carry more than a negligible part of the density."""

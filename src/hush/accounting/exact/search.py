@@ -66,7 +66,7 @@ def delta_interval(phases: Phases, direction: Direction, epsilon: float) -> Inte
 
 def _ordinary_sum(ordinary: Ordinary, epsilon: float) -> Sum | None:
     line = ordinary.line(epsilon, LITTLE_WORK)
-    return None if line is None else Sum([line])
+    return None if line is None else Sum([ordinary.sharpened(line, epsilon, LITTLE_WORK)])
 
 
 def _layered_sum(ordinary: Ordinary, epsilon: float) -> Sum | None:
@@ -109,9 +109,11 @@ def _ordinary(ordinary: Ordinary, guess: float, most_work: float) -> tuple[float
         line = ordinary.line(guess, most_work)
         if line is None:
             break
-        total = Sum([line])
-        epsilon = total.solve(delta, guess)
+        epsilon = Sum([line]).solve(delta, guess)
         if abs(epsilon - guess) <= 0.15 * abs(guess):
+            line = ordinary.sharpened(line, epsilon, most_work)
+            total = Sum([line])
+            epsilon = total.solve(delta, epsilon)
             return epsilon, line.blur(epsilon) < delta / 2, _enclose(total, epsilon, delta)
         guess = min(max(epsilon, 0.05 * guess), 20 * guess)
     return guess, False, (0.0, math.inf)
