@@ -57,18 +57,8 @@ def test_nearly_all_intervals_are_narrow():
     assert len(wide) <= EXCEPTIONS * len(VECTORS), wide
 
 
-# Where `accounting.delta` breaks today: no nodes are left on its line, or numpy warns of log(0) (and the answer is
-# right). Remove a name once it works; the marks are strict.
-BREAKS = dict.fromkeys(("few 202.19", "few 202.26", "few 202.27"), ValueError)
-BREAKS |= dict.fromkeys(("sweep 102.10", "sweep 102.67"), RuntimeWarning)
-
-
-def marked(row: dict) -> object:
-    error = BREAKS.get(row["name"])
-    return pytest.param(row, id=row["name"], marks=[pytest.mark.xfail(raises=error)] if error else [])
-
-
-WITH_DELTA = [marked(row) for row in VECTORS if float(row["epsilon"]) > 0]  # 0 stands for every larger delta as well
+# An epsilon of 0 stands for every larger delta as well.
+WITH_DELTA = [pytest.param(row, id=row["name"]) for row in VECTORS if float(row["epsilon"]) > 0]
 
 
 @pytest.mark.parametrize("row", WITH_DELTA)
@@ -82,7 +72,7 @@ def test_delta_at_the_true_epsilon_is_delta(row):
 def test_most_intervals_for_delta_are_narrow():
     gaps = []
     for row in VECTORS[::2]:
-        if row["name"] not in BREAKS and float(row["epsilon"]) > 0:
+        if float(row["epsilon"]) > 0:
             found = accounting.delta(event_of(row), epsilon=float(row["epsilon"]), relation=row["relation"])
             gaps.append((found.delta - found.delta_lower) / found.delta)
     assert sorted(gaps)[int(0.9 * len(gaps))] < 1e-4, gaps

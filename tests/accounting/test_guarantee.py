@@ -100,6 +100,11 @@ def test_nothing_costs_nothing(event, delta, relation):
     assert (found.epsilon_lower, found.epsilon) == (0.0, 0.0)
 
 
+@pytest.mark.parametrize("event", [Composed(), GaussianDP(0.0), PureDP(0.0)])
+def test_nothing_never_fails(event):
+    assert accounting.delta(event, epsilon=0.0).delta == 0.0
+
+
 @pytest.mark.parametrize("event", [NotPrivate(), Composed(STEPS, NotPrivate()), Repeated(NotPrivate(), 3)])
 def test_no_privacy_is_infinite(event):
     found = accounting.guarantee(event, delta=1e-5)

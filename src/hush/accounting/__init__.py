@@ -2,6 +2,7 @@
 
 from hush.accounting.calibrate import noise_for, sampling_prob_for, steps_for
 from hush.accounting.explain import Explanation, explain
+from hush.accounting.filters import GDPFilter, RenyiFilter
 from hush.accounting.group import group
 from hush.accounting.guarantee import METHODS, delta, guarantee
 from hush.accounting.odometer import Odometer
@@ -9,7 +10,9 @@ from hush.accounting.odometer import Odometer
 __all__ = [
     "METHODS",
     "Explanation",
+    "GDPFilter",
     "Odometer",
+    "RenyiFilter",
     "delta",
     "explain",
     "group",

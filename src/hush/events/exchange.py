@@ -39,6 +39,8 @@ def to_dp_accounting(event: kinds.Event) -> Any:
             return theirs.SampledWithoutReplacementDpEvent(num_examples, sample_size, to_dp_accounting(inner))
         case kinds.Repeated(inner, times):
             return theirs.SelfComposedDpEvent(to_dp_accounting(inner), times)
+        case kinds.Composed(()):
+            return theirs.NoOpDpEvent()
         case kinds.Composed(parts):
             return theirs.ComposedDpEvent([to_dp_accounting(part) for part in parts])
     raise UnsupportedEvent(f"dp-accounting has no event for {type(event).__name__}.")

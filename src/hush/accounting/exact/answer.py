@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from types import ModuleType
 
 from hush.accounting import rdp
@@ -10,7 +11,7 @@ from hush.accounting.exact import search, single
 from hush.accounting.exact.phases import Direction
 from hush.accounting.exact.reading import Reading, read
 from hush.accounting.exact.transforms import UNIT
-from hush.events import Event
+from hush.events import ApproximateDP, Event, PureDP, flat
 from hush.privacy import Relation
 
 Interval = tuple[float, float]
@@ -29,7 +30,8 @@ def epsilon_interval(event: Event, *, delta: float, relation: Relation) -> tuple
         return (0.0, rdp.guarantee(event, delta=delta, relation=relation).epsilon), _EXTREME
     least, most = _without_failures(reading, delta)
     if least <= 0 or not _has_contour(reading):
-        return _grid().epsilon_interval(event, delta=delta, relation=relation), "loss grid"
+        low, high = _grid().epsilon_interval(event, delta=delta, relation=relation)
+        return (low, min(high, _plain_sum(event, delta))), "loss grid"
     (low, high), way = _epsilon_of(reading, relation, least)
     if most > least:
         low = _epsilon_of(reading, relation, most)[0][0]
@@ -68,6 +70,20 @@ def delta_interval(event: Event, *, epsilon: float, relation: Relation) -> tuple
     if found[1] * (1 - _WIDE) <= found[0]:
         return found, "contour"
     return _meet(found, _grid().delta_interval(event, epsilon=epsilon, relation=relation)), "contour and loss grid"
+
+
+def _plain_sum(event: Event, delta: float) -> float:
+    """Basic composition where every part is a claim whose deltas fit exactly; infinite otherwise."""
+    epsilon, spent = 0.0, Fraction(0)
+    for part, times in flat(event):
+        match part:
+            case PureDP(cost):
+                epsilon += times * cost
+            case ApproximateDP(cost, failure):
+                epsilon, spent = epsilon + times * cost, spent + times * Fraction(failure)
+            case _:
+                return math.inf
+    return epsilon * (1 + 1e-15) if spent <= Fraction(delta) else math.inf
 
 
 def _grid() -> ModuleType:

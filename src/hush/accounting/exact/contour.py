@@ -109,15 +109,16 @@ def _abscissa(grid: Floats, constants: Floats, epsilon: float, log_delta: float,
     """The order with the shortest period that keeps the aliases below e^-digits of delta, and that period."""
     swell = constants - grid * epsilon - log_delta
     need = np.maximum(swell + digits + 1, 0.0)
-    distance = grid[None, :] - grid[:, None]
+    near = int(np.argmin(swell[1:])) + 1  # the saddle point's neighbours are enough to choose from
+    rows = slice(max(near - 16, 1), near + 8)
+    distance = grid[None, :] - grid[rows, None]
     with np.errstate(divide="ignore", invalid="ignore"):
         periods = need[None, :] / np.abs(distance)
     above = np.where(distance > 0, periods, math.inf).min(axis=1)
     below = np.where(distance < 0, periods, math.inf).min(axis=1)
-    period = np.maximum(above, below)
+    period, swell, grid = np.maximum(above, below), swell[rows], grid[rows]
     # Where the terms exceed delta much, rounding costs digits; that is worth more nodes.
     price = period * (1 + np.maximum(swell, 0.0) / 15 + np.maximum(swell - 5.0, 0.0) ** 2 / 20)
-    price[0] = math.inf
     best = int(np.argmin(price))
     return float(grid[best]), max(float(period[best]), 1e-3 / float(grid[best]))
 
@@ -148,26 +149,30 @@ class Sum:
         empty = [np.empty(0)]
         self._z = np.concatenate([line.z for line in lines] or empty)
         self._log_terms = np.concatenate([line.log_terms for line in lines] or empty)
+        self._size = np.abs(self._z)
 
     def value(self, epsilon: float) -> tuple[float, float]:
         """The rule's delta and its derivative."""
         exponents = self._log_terms - self._z * epsilon
-        if exponents.real.max() > _LARGEST:
+        if exponents.real.max(initial=-math.inf) > _LARGEST:
             return math.inf, -math.inf
         terms = np.exp(exponents)
-        return float(terms.real.sum()), float(-(self._z * terms).real.sum())
+        return float(np.add.reduce(terms.real)), -float(np.add.reduce((self._z * terms).real))
 
-    def error(self, epsilon: float) -> tuple[float, float]:
-        """How far the true delta can lie below and above the rule's."""
+    def above(self, epsilon: float) -> float:
+        """How far the true delta can lie above the rule's."""
+        return self._either_side(epsilon) + sum(line.far_mass for line in self.lines)
+
+    def below(self, epsilon: float) -> float:
+        """How far the true delta can lie below the rule's."""
+        return self._either_side(epsilon) + sum(line.alias(epsilon) for line in self.lines)
+
+    def _either_side(self, epsilon: float) -> float:
         terms = np.exp(np.minimum((self._log_terms - self._z * epsilon).real, _LARGEST))
         # Rounding of the exponent z * epsilon and of the sum itself.
-        both = float((terms * UNIT * (len(terms) + 2 * np.abs(self._z) * abs(epsilon))).sum()) + self.extra
-        alias = far = 0.0
-        for line in self.lines:
-            both += line.beyond(epsilon) + line.blur(epsilon)
-            alias += line.alias(epsilon)
-            far += line.far_mass
-        return both + alias, both + far
+        rounding = UNIT * float(terms @ (len(terms) + 2 * abs(epsilon) * self._size))
+        lines = sum(line.beyond(epsilon) + line.blur(epsilon) for line in self.lines)
+        return rounding + self.extra + lines
 
     def solve(self, delta: float, guess: float) -> float:
         """epsilon at which the rule equals delta: Newton in log delta, kept inside a bracket."""

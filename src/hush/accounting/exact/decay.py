@@ -124,7 +124,8 @@ def _paths(part: Whole, height: float, menu: Menu) -> list[tuple[Complexes, Floa
 def log_tail(part: Whole, height: float, menu: Menu) -> tuple[float, Menu]:
     """log of a bound on |transform| over its value on the axis from this height on, and the paths that gave it."""
     nodes = part.nodes
-    bounds = np.array([np.log(moved_mass(part, *path, height)) for path in _paths(part, height, menu)])
+    masses = np.array([moved_mass(part, *path, height) for path in _paths(part, height, menu)])
+    bounds = np.log(np.maximum(masses, 1e-300))
     best = np.minimum(bounds.min(axis=0), 0.0)
     used = tuple(menu[index] for index in sorted(set(bounds.argmin(axis=0).tolist())))
     return float(best @ nodes.times) - nodes.phases.gaussian * height * height / 2, used

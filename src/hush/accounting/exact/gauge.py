@@ -64,7 +64,7 @@ class Gauge:
     def is_below(self, times: Floats, epsilon: float) -> bool:
         """Whether this direction surely costs no more than epsilon after these counts of steps."""
         total = Sum([self._scaled(times)])
-        return total.value(epsilon)[0] + total.error(epsilon)[1] <= self.delta
+        return total.value(epsilon)[0] + total.above(epsilon) <= self.delta
 
     def _scaled(self, times: Floats) -> Line:
         line = self._line

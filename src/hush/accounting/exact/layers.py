@@ -24,7 +24,7 @@ from hush.accounting.exact.transforms import Cut, Jumps, Whole
 
 DIGITS = 27.0  # errors are kept below e^-27 of delta on an ordinary line
 _LAYER_DIGITS = 23.0
-_SPAN = np.exp(np.linspace(-7.0, 1.4, 34))  # orders looked at, over the typical one
+_SPAN = np.exp(np.linspace(-6.8, 1.4, 28))  # orders looked at, over the typical one
 FLOOR = 0.75  # what is dropped near epsilon is negligible down to this share of it
 _RATIO = 3.0  # between the levels of two layers
 
@@ -59,9 +59,7 @@ class Ordinary:
         return _sharpened(line, self.orders, self.constants, epsilon, DIGITS, most_work)
 
 
-def _sharpened(
-    line: Line, orders: Floats, constants: Floats, epsilon: float, digits: float, most_work: float
-) -> Line:
+def _sharpened(line: Line, orders: Floats, constants: Floats, epsilon: float, digits: float, most_work: float) -> Line:
     part = line.part
     assert isinstance(part, Whole)
     nodes, cut = part.nodes, part.cut
@@ -81,7 +79,10 @@ def _sharpened(
         lowest=-60 / part.order,
         has_cut=cut is not None,
     )
-    found = line_of(Whole(finer, cut), orders, constants, epsilon, digits=digits, most_work=most_work)
+    sharper = Whole(finer, cut)
+    if cut is not None:  # the coarse nodes' moments may miss the cut
+        constants = log_chernoff(orders, sharper.log_moments(orders))
+    found = line_of(sharper, orders, constants, epsilon, digits=digits, most_work=most_work)
     return line if found is None else found
 
 
@@ -120,7 +121,7 @@ def _stack(
         orders = np.geomspace(0.05 / reach, 600 / epsilon, 40)
         constants = log_chernoff(orders, part.log_moments(orders))
         bound = float((constants - orders * FLOOR * epsilon).min())
-        if bound < plain.log_delta - _LAYER_DIGITS:
+        if isinstance(part, Jumps) and bound < plain.log_delta - _LAYER_DIGITS:
             extra += math.exp(bound)
             continue
         line = line_of(part, orders, constants, epsilon, digits=_LAYER_DIGITS, most_work=most_work)
@@ -139,12 +140,37 @@ def _parts(plain: Nodes, sharpness: float, level: float, *, bottom: bool) -> Ite
     top = float(plain.loss.max())
     while level < top:
         upper = Cut(_RATIO * level, _RATIO * level / sharpness) if _RATIO * level < top else None
-        yield _jumps(plain, Cut(level, level / sharpness), upper)
+        lower = Cut(level, level / sharpness)
+        yield Jumps(_resolving(plain, lower, upper), lower, upper)
         level *= _RATIO
 
 
-def _jumps(plain: Nodes, lower: Cut, upper: Cut | None) -> Jumps:
-    nodes = Nodes(
+def _negligible_level(nodes: Nodes, sharpness: float, epsilon: float, depths: range) -> tuple[float, float] | None:
+    """The highest of these levels below which all losses together are negligible at epsilon, and the bound on them."""
+    grid = np.exp(np.linspace(-1.0, 7.0, 24))
+    for depth in depths:
+        cut = Cut(epsilon * 0.6**depth, epsilon * 0.6**depth / sharpness)
+        orders = grid / (2 * cut.level)
+        moments = Whole(nodes, cut).log_moments(orders)
+        likely = float((log_chernoff(orders, moments) - orders * FLOOR * epsilon).min())
+        if likely < nodes.log_delta - _LAYER_DIGITS:
+            bound = _bound_below(nodes, cut, orders, epsilon)
+            if bound < nodes.log_delta - _LAYER_DIGITS + 1:
+                return cut.level, math.exp(max(bound, -700.0))
+    return None
+
+
+def _bound_below(plain: Nodes, cut: Cut, orders: Floats, epsilon: float) -> float:
+    """log of Chernoff's bound for all losses below the cut, on nodes that resolve it."""
+    nodes = _resolving(plain, cut, cut)
+    moments = Whole(nodes, cut).log_moments(orders)
+    missing = 2 * np.array([nodes.cropped(float(order)) for order in orders])
+    return float((log_chernoff(orders, moments + missing) - orders * FLOOR * epsilon).min())
+
+
+def _resolving(plain: Nodes, lower: Cut, upper: Cut | None) -> Nodes:
+    """Nodes for the same phases on which both cuts are smooth."""
+    return Nodes(
         plain.phases,
         plain.direction,
         plain.log_delta,
@@ -154,17 +180,3 @@ def _jumps(plain: Nodes, lower: Cut, upper: Cut | None) -> Jumps:
         lowest=-30 * lower.level,
         has_cut=True,
     )
-    return Jumps(nodes, lower, upper)
-
-
-def _negligible_level(nodes: Nodes, sharpness: float, epsilon: float, depths: range) -> tuple[float, float] | None:
-    """The highest of these levels below which all losses together are negligible at epsilon, and the bound on them."""
-    grid = np.exp(np.linspace(-1.0, 7.0, 24))
-    for depth in depths:
-        level = epsilon * 0.6**depth
-        orders = grid / (2 * level)
-        moments = Whole(nodes, Cut(level, level / sharpness)).log_moments(orders)
-        bound = float((log_chernoff(orders, moments) - orders * FLOOR * epsilon).min())
-        if bound < nodes.log_delta - _LAYER_DIGITS:
-            return level, math.exp(max(bound, -700.0))
-    return None

@@ -136,14 +136,14 @@ class Nodes:
         t = self.spread(first) + place * self.spread(self.spacing)
         self.u = t if not self._stretch else self._unstretch(t, low, high)
 
-    def spread(self, per_phase: NDArray[Any]) -> NDArray[Any]:
-        """One number per phase, repeated for each of its nodes."""
-        return np.asarray(per_phase[0] if self._phase is None else per_phase[self._phase])
+    def spread(self, per_phase: NDArray[Any]) -> Any:
+        """One number per phase, repeated for each of its nodes; a plain number where there is one phase."""
+        return per_phase[0] if self._phase is None else per_phase[self._phase]
 
     def sums(self, values: NDArray[Any]) -> NDArray[Any]:
         """Sums over the nodes of each phase, along the last axis."""
         if self._phase is None:
-            return np.asarray(values.sum(axis=-1, keepdims=True))
+            return np.add.reduce(values, axis=-1, keepdims=True)
         return np.add.reduceat(values, self.start, axis=-1)
 
     def _loss_at(self, u: Floats, prob: Floats | float, shift: Floats | float) -> Floats:
@@ -171,10 +171,18 @@ class Nodes:
 
     def odds(self, u: NDArray[Any]) -> NDArray[Any]:
         """q / (1 - q) * exp(m u - m^2 / 2): the odds that this output came from the shifted component."""
-        shift, prob = self.spread(self.shift), self.spread(self.prob)
-        exponent = shift * u - shift**2 / 2 + np.log(prob) - np.log1p(-prob)
-        real = np.minimum(exponent.real, 300.0)
-        return np.asarray(np.exp(real) if not np.iscomplexobj(u) else np.exp(real + 1j * exponent.imag))
+        exponent = self._shift_here * u + self._log_odds
+        if np.iscomplexobj(u):
+            return np.asarray(np.exp(np.minimum(exponent.real, 300.0) + 1j * exponent.imag))
+        return np.asarray(np.exp(np.minimum(exponent, 300.0)))
+
+    @cached_property
+    def _shift_here(self) -> Any:
+        return self.spread(self.shift)
+
+    @cached_property
+    def _log_odds(self) -> Any:
+        return self.spread(np.log(self.prob) - np.log1p(-self.prob) - self.shift**2 / 2)
 
     @cached_property
     def odds_here(self) -> Floats:

@@ -43,7 +43,7 @@ def _costs_nothing(ordinary: Ordinary, delta: float) -> bool:
     if line is None:
         return False
     total = Sum([line])
-    return total.value(0.0)[0] + total.error(0.0)[1] <= delta
+    return total.value(0.0)[0] + total.above(0.0) <= delta
 
 
 def delta_interval(phases: Phases, direction: Direction, epsilon: float) -> Interval:
@@ -55,12 +55,16 @@ def delta_interval(phases: Phases, direction: Direction, epsilon: float) -> Inte
         if abs(guess - log_delta) <= 4:
             break
         log_delta = guess
-    for total in (_ordinary_sum(ordinary, epsilon), _layered_sum(ordinary, epsilon)):
-        if total is not None:
-            value, (below, above) = total.value(epsilon)[0], total.error(epsilon)
-            best = max(best[0], value - below), min(best[1], value + above)
-            if best[1] * (1 - _NARROW) <= best[0]:
-                break
+    for ways in (_ordinary_sum, _layered_sum) * 2:
+        total = ways(ordinary, epsilon)
+        if total is None:
+            continue
+        value = total.value(epsilon)[0]
+        best = max(best[0], value - total.below(epsilon)), min(best[1], value + total.above(epsilon))
+        if best[1] * (1 - _NARROW) <= best[0]:
+            break
+        if 0 < value < 1 and abs(math.log(value) - ordinary.log_delta) > 1:  # aim again, with the right delta
+            ordinary = Ordinary(phases, direction, max(math.log(value), -_SMALLEST))
     return best
 
 
@@ -87,7 +91,7 @@ def is_below(phases: Phases, direction: Direction, epsilon: float, delta: float)
     if ordinary.chernoff_log_delta(epsilon) <= ordinary.log_delta - 1e-6 and ordinary.part.far_mass == 0:
         return True
     total = _ordinary_sum(ordinary, epsilon)
-    return total is not None and total.value(epsilon)[0] + total.error(epsilon)[1] <= delta
+    return total is not None and total.value(epsilon)[0] + total.above(epsilon) <= delta
 
 
 def _attempts(ordinary: Ordinary, guess: float) -> Iterator[tuple[Interval, float]]:
@@ -180,30 +184,41 @@ def ordinary_answer(ordinary: Ordinary, guess: float) -> tuple[float, bool, Inte
 
 def upper_end(total: Sum, epsilon: float, delta: float) -> float:
     """An epsilon near the rule's at which delta is surely not exceeded."""
-    return _end(total, epsilon, delta, below=False)
+    return _upper_end(total, epsilon, delta, total.value(epsilon)[1])
 
 
 def _enclose(total: Sum, epsilon: float, delta: float) -> Interval:
     """The ends at which the rule with its errors is still above, and surely below, delta."""
-    return _end(total, epsilon, delta, below=True), _end(total, epsilon, delta, below=False)
+    slope = total.value(epsilon)[1]
+    return _lower_end(total, epsilon, delta, slope), _upper_end(total, epsilon, delta, slope)
 
 
-def _end(total: Sum, epsilon: float, delta: float, *, below: bool) -> float:
-    _, slope = total.value(epsilon)
-    error = total.error(epsilon)[0 if below else 1]
+def _lower_end(total: Sum, epsilon: float, delta: float, slope: float) -> float:
+    error = total.below(epsilon)
     if not (slope < 0 and math.isfinite(error)):
-        return 0.0 if below else math.inf
+        return 0.0
     width = 1.02 * error / -slope + 4e-16 * abs(epsilon)
     for _ in range(4):
-        end = epsilon - width if below else epsilon + width
-        if below and end <= 0:
-            return 0.0
-        end = max(end, 0.0)
-        value, errors = total.value(end)[0], total.error(end)
-        if (value - errors[0] >= delta) if below else (value + errors[1] <= delta):
+        end = epsilon - width
+        if end <= 0:
+            break
+        if total.value(end)[0] - total.below(end) >= delta:
             return end
         width *= 3
-    return 0.0 if below else math.inf
+    return 0.0
+
+
+def _upper_end(total: Sum, epsilon: float, delta: float, slope: float) -> float:
+    error = total.above(epsilon)
+    if not (slope < 0 and math.isfinite(error)):
+        return math.inf
+    width = 1.02 * error / -slope + 4e-16 * abs(epsilon)
+    for _ in range(4):
+        end = max(epsilon + width, 0.0)
+        if total.value(end)[0] + total.above(end) <= delta:
+            return end
+        width *= 3
+    return math.inf
 
 
 def _doubled(phases: Phases, direction: Direction) -> Phases:

@@ -46,6 +46,8 @@ def curve_of(phases: Phases, relation: Relation) -> Callable[[float], float] | N
 def delta_at(curve: Callable[[float], float], epsilon: float) -> Interval:
     """The interval for delta at epsilon."""
     log_delta = curve(epsilon)
+    if log_delta == -math.inf:
+        return 0.0, 0.0
     slack = _MARGIN * (1 + abs(log_delta))
     return math.exp(log_delta - slack), min(math.exp(log_delta + slack), 1.0)
 

@@ -21,6 +21,7 @@ from hush.accounting.exact.phases import Floats
 Complexes = NDArray[np.complex128]
 UNIT = 2.0**-52
 _LARGEST = 650.0  # exponents above this overflow
+_NOTHING = -1 + 1e-9
 _LARGE_PRODUCT = 20_000  # heights times nodes from which the exponentials are split
 
 
@@ -82,7 +83,10 @@ class Whole:
         fits = (product + self.log_weight).max(axis=1) < _LARGEST
         count = len(orders) if fits.all() else int(np.argmin(fits))
         result = np.full(len(orders), math.inf)
-        result[:count] = np.log1p(self._excess(product[:count])) @ nodes.times + self.rest(orders[:count])
+        excess = self._excess(product[:count])
+        sound = (excess > _NOTHING).all(axis=-1)  # a cut so sharp that the nodes miss it leaves no mass, or less
+        sums = np.log1p(np.maximum(excess, _NOTHING)) @ nodes.times + self.rest(orders[:count])
+        result[:count] = np.where(sound, sums, math.inf)
         return result
 
     def step_log_moments(self, orders: Floats) -> Floats:
