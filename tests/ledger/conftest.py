@@ -3,11 +3,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from ledger_step import STEP
 
 from hush import Budget, events
 from hush.ledger import Ledger, store
-
-STEP = events.PoissonSampled(events.Gaussian(noise_multiplier=4.0), sampling_prob=0.01)
 
 
 @pytest.fixture(autouse=True)

@@ -6,9 +6,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from conftest import STEP
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ledger_step import STEP
 from scipy.special import ndtr
 
 from hush import Budget, Guarantee, accounting, events

@@ -6,7 +6,7 @@ import pickle
 from pathlib import Path
 
 import pytest
-from conftest import STEP
+from ledger_step import STEP
 
 from hush import Budget, accounting, events
 from hush.errors import BudgetExceeded, InvalidValue, LedgerError

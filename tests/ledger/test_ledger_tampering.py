@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import STEP
+from ledger_step import STEP
 
 from hush import Budget, Ledger, events
 from hush.errors import LedgerTampered, UnreadableFile
