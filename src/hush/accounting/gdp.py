@@ -200,8 +200,8 @@ def _clt_square(part: Event, relation: Relation) -> float:
         if base is not None:
             square = math.expm1(base * base) if base * base < _LARGEST_EXPONENT else math.inf
             return part.sampling_prob**2 * square
-    name = type(part).__name__
-    raise UnsupportedEvent(f"gdp_clt has no formula for {name} under {relation}; try method='exact' or method='rdp'.")
+    names = " of ".join(type(event).__name__ for event in (part, *part.parts()))
+    raise UnsupportedEvent(f"gdp_clt has no formula for {names} under {relation}; try method='exact' or method='rdp'.")
 
 
 _CLT_NOTE = "from the central limit theorem: an approximation that can be too small, not a bound"
