@@ -120,5 +120,5 @@ def test_clt_adds_phases_and_keeps_full_batches_exact():
     assert both == pytest.approx(math.hypot(0.253957592755, 0.5), rel=1e-11)
     full = PoissonSampled(Gaussian(1.0), 1.0)
     assert gdp.clt_guarantee(full, delta=1e-5, relation="add_remove").epsilon == pytest.approx(4.37717809568, rel=1e-11)
-    with pytest.raises(UnsupportedEvent, match="PoissonSampled under replace_one"):
+    with pytest.raises(UnsupportedEvent, match="PoissonSampled of Gaussian under replace_one"):
         gdp.clt_guarantee(sampled, delta=1e-5, relation="replace_one")
