@@ -32,6 +32,7 @@ slow: setup  ## the long statistical runs
 	$(VENV)/bin/python -m pytest -m slow
 
 bench: $(BENCH)/.ready  ## our numbers beside other accountants'
+	$(BENCH)/bin/python -m benchmarks.accounting.startup
 	$(BENCH)/bin/python -m benchmarks.accounting.run
 
 docs: $(VENV)/.docs-ready  ## the documents as a web site, in site/

@@ -8,7 +8,6 @@ import math
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -98,12 +97,10 @@ def test_labels_are_kept_apart_in_order(places: list[float], gap: float) -> None
 
 def test_demo_runs_twice_and_leaves_a_whole_ledger(tmp_path: Path) -> None:
     for _ in range(2):
-        start = time.monotonic()
         done = subprocess.run(
             [sys.executable, "-m", "hush.cli.demo"], cwd=tmp_path, capture_output=True, text=True, timeout=60
         )
         assert done.returncode == 0, done.stderr
-        assert time.monotonic() - start < 20
     assert "differential privacy" in done.stdout.splitlines()[-1]
     assert "One step more is refused: account" in done.stdout
     files = {file.name for file in (tmp_path / "demo").iterdir()}
