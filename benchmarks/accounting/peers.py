@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import warnings
 from collections.abc import Callable, Iterator
@@ -97,6 +98,7 @@ PEERS: dict[str, Callable[[Setting], float]] = {
 
 def quiet(peer: Callable[[Setting], float], setting: Setting, seconds: float) -> float | str:
     """The peer's answer, or why there is none."""
+    gc.collect()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
