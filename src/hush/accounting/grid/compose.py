@@ -48,10 +48,16 @@ class Window:
     step_down: float
 
 
+class TooCoarse(Exception):
+    """No grid of the allowed size holds this loss; the honest answer is that nothing is known."""
+
+
 def tilted(part: Part, spacing: float, tilt: float) -> tuple[Array, float]:
     """The tilted probabilities and K(tilt) of one release, losses counted from its top."""
     exponent = -tilt * spacing * numpy.arange(len(part.masses.mass))
     occupied = numpy.flatnonzero(part.masses.mass)
+    if not occupied.size:
+        raise TooCoarse
     peak = float(exponent[occupied[0 if tilt >= 0 else -1]])
     exponent = numpy.minimum(exponent, peak)  # only where there is no mass
     weighted = part.masses.mass * numpy.exp(exponent - peak)

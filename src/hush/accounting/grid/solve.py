@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy
 
@@ -44,7 +45,7 @@ def delta_interval(event: Event, *, epsilon: float, relation: Relation) -> Inter
     epsilon = _check.nonnegative("epsilon", epsilon)
     low = high = 0.0
     for direction in directions(event, check_relation(relation)):
-        found = _delta(direction, epsilon, enough=low)
+        found = _or_unknown(partial(_delta, direction, epsilon, enough=low), (0.0, 1.0))
         low, high = max(low, found[0]), max(high, found[1])
     return low, high
 
@@ -62,9 +63,16 @@ def epsilon_interval(event: Event, *, delta: float, relation: Relation) -> Inter
         raise InvalidValue(f"delta must be 0 or at least 1e-250 here; got {delta!r}.")
     low = high = 0.0
     for direction in directions(event, check_relation(relation)):
-        found = _epsilon(direction, delta, enough=low)
+        found = _or_unknown(partial(_epsilon, direction, delta, enough=low), (0.0, math.inf))
         low, high = max(low, found[0]), max(high, found[1])
     return low, high
+
+
+def _or_unknown(answer: Callable[[], Interval], unknown: Interval) -> Interval:
+    try:
+        return answer()
+    except compose.TooCoarse:
+        return unknown
 
 
 def _delta(direction: Direction, epsilon: float, *, enough: float) -> Interval:
@@ -164,9 +172,9 @@ def _composition(parts: list[compose.Part], chosen: plan.Plan, spacing: float) -
     size = 2 ** max(4, math.ceil(math.log2(points)))
     window = compose.Window(summit - first * spacing, spacing, size, first, chosen.step_up, chosen.step_down)
     scale = math.fsum(part.count * math.log(part.masses.scale) for part in parts)
-    # A step whose whole mass was moved to infinity (a grid too coarse for it) makes the sum infinite.
-    shares = [(part.count, min(part.masses.infinite / part.masses.scale, 1 - UNIT)) for part in parts]
-    kept = math.fsum(count * math.log1p(-share) for count, share in shares)
+    if any(part.masses.infinite >= part.masses.scale for part in parts):
+        raise compose.TooCoarse
+    kept = math.fsum(part.count * math.log1p(-part.masses.infinite / part.masses.scale) for part in parts)
     tilt = min(chosen.tilt, 300 / spacing)  # neighbouring losses stay comparable
     return compose.composed(parts, window, tilt, infinite=-math.exp(scale) * math.expm1(kept))
 
