@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import signal
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -96,15 +97,17 @@ PEERS: dict[str, Callable[[Setting], float]] = {
 }
 
 
-def quiet(peer: Callable[[Setting], float], setting: Setting, seconds: float) -> float | str:
-    """The peer's answer, or why there is none."""
-    gc.collect()
+def quiet(peer: Callable[[Setting], float], setting: Setting, allowance: float) -> tuple[float, float | str]:
+    """The seconds that the peer took, and its answer or why there is none."""
+    gc.collect()  # what earlier answers left behind is not this one's cost
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        start = time.perf_counter()
         try:
-            with at_most(seconds):
-                return peer(setting)
+            with at_most(allowance):
+                answer: float | str = peer(setting)
         except TooSlow:
-            return f"over {seconds:g} s"
+            answer = f"over {allowance:g} s"
         except Exception as error:  # whatever a peer raises is its answer
-            return type(error).__name__
+            answer = type(error).__name__
+        return time.perf_counter() - start, answer

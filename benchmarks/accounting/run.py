@@ -23,6 +23,7 @@ import statistics
 import time
 import tracemalloc
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -65,8 +66,8 @@ def sweep_rows(settings: list[Setting], with_pld: int, allowance: float) -> list
         except Exception as error:  # the point of the sweep is that there is none
             row |= {"exception": repr(error)}
         if index < with_pld and "low" in row:
-            row["pld_seconds"], row["pld"] = timed(lambda: peers.quiet(peers.pld, setting, allowance))  # noqa: B023
-            row["pld_optimistic"] = peers.quiet(peers.pld_optimistic, setting, allowance)
+            row["pld_seconds"], row["pld"] = peers.quiet(peers.pld, setting, allowance)
+            _, row["pld_optimistic"] = peers.quiet(peers.pld_optimistic, setting, allowance)
             row["contradiction"] = contradicts(row)
         rows.append(row)
         if index % 50 == 49:
@@ -98,7 +99,7 @@ def classic_rows(allowance: float, turns: int) -> list[dict[str, Any]]:
             for name in names:
                 if turn and seconds[name][0] > allowance / 8:
                     continue
-                took, answer = timed(lambda: peers.quiet(peers.PEERS[name], setting, allowance))  # noqa: B023
+                took, answer = peers.quiet(peers.PEERS[name], setting, allowance)
                 seconds[name].append(took)
                 row[name] = answer
         row["interval"] = interval(setting)
@@ -119,7 +120,7 @@ def memory(setting: Setting) -> float:
     return peak / 1e6
 
 
-def pld_noise(epsilon: float, delta: float, prob: float, steps: int) -> float:
+def pld_noise(epsilon: float, delta: float, prob: float, steps: int, _: Setting) -> float:
     from dp_accounting import calibrate_dp_mechanism, mechanism_calibration
     from dp_accounting.pld import PLDAccountant
 
@@ -144,11 +145,7 @@ def calibration_rows(allowance: float) -> list[dict[str, Any]]:
         call = lambda b=budget, q=prob, n=steps: accounting.noise_for(b, sampling_prob=q, steps=n)  # noqa: E731
         call()
         ours = [timed(call) for _ in range(9)]
-        theirs = timed(
-            lambda e=epsilon, d=delta, q=prob, n=steps: peers.quiet(
-                lambda _: pld_noise(e, d, q, n), CLASSIC[0], allowance
-            )
-        )
+        theirs = peers.quiet(partial(pld_noise, epsilon, delta, prob, steps), CLASSIC[0], allowance)
         spent = accounting.guarantee(
             accounting.calibrate.sampled_gaussian(ours[0][1], prob, steps), delta=delta
         ).epsilon

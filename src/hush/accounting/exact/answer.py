@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
 from types import ModuleType
 
@@ -17,6 +18,8 @@ from hush.privacy import Relation
 Interval = tuple[float, float]
 _LARGEST_SHIFT = 25.0  # 1 / noise_multiplier; below a noise of 0.04 one sampled step alone costs hundreds
 _MOST_STEPS = 1e11
+_SMALLEST_PROB = 1e-100
+_LARGEST_LOSS = 1e12
 _EXTREME = "the Rényi bound alone, for so little noise or so many steps"
 _WIDE = 1e-4  # relative width from which the loss grid is asked as well
 
@@ -27,7 +30,7 @@ def epsilon_interval(event: Event, *, delta: float, relation: Relation) -> tuple
     if not reading.is_private:
         return (math.inf, math.inf), "no privacy at all"
     if _is_extreme(reading):
-        return (0.0, rdp.guarantee(event, delta=delta, relation=relation).epsilon), _EXTREME
+        return (0.0, _renyi(lambda: rdp.guarantee(event, delta=delta, relation=relation).epsilon, math.inf)), _EXTREME
     least, most = _without_failures(reading, delta)
     if least <= 0 or not _has_contour(reading):
         low, high = _grid().epsilon_interval(event, delta=delta, relation=relation)
@@ -57,7 +60,10 @@ def delta_interval(event: Event, *, epsilon: float, relation: Relation) -> tuple
     if not reading.is_private:
         return (1.0, 1.0), "no privacy at all"
     if _is_extreme(reading):
-        return (0.0, rdp.delta_guarantee(event, epsilon=epsilon, relation=relation).delta), _EXTREME
+        return (
+            0.0,
+            _renyi(lambda: rdp.delta_guarantee(event, epsilon=epsilon, relation=relation).delta, 1.0),
+        ), _EXTREME
     if not _has_contour(reading):
         return _grid().delta_interval(event, epsilon=epsilon, relation=relation), "loss grid"
     curve = single.curve_of(reading.phases, relation)
@@ -103,7 +109,20 @@ def _has_contour(reading: Reading) -> bool:
 
 def _is_extreme(reading: Reading) -> bool:
     """So little noise that one step's losses do not fit on a line of nodes, or more steps than rounding allows."""
-    return bool((reading.phases.shift > _LARGEST_SHIFT).any()) or reading.phases.steps > _MOST_STEPS
+    phases = reading.phases
+    count = phases.steps + sum(count for _, count in phases.bounded)
+    largest = max((loss.largest for loss, _ in phases.bounded), default=0.0)
+    little_noise = bool((phases.shift > _LARGEST_SHIFT).any()) or bool((phases.sampling_prob < _SMALLEST_PROB).any())
+    return little_noise or count > _MOST_STEPS or max(largest, phases.gaussian) > _LARGEST_LOSS
+
+
+def _renyi(answer: Callable[[], float], unknown: float) -> float:
+    """The Rényi bound; where even that overflows, that nothing is known."""
+    try:
+        found = answer()
+    except (ArithmeticError, MemoryError, ValueError):  # HushErrors about values are ValueErrors
+        return unknown
+    return unknown if math.isnan(found) else found
 
 
 def _without_failures(reading: Reading, delta: float) -> Interval:
@@ -111,6 +130,8 @@ def _without_failures(reading: Reading, delta: float) -> Interval:
     if reading.log_intact == 0:
         return delta, delta
     failed = -math.expm1(reading.log_intact)
+    if failed >= 1:
+        return -1.0, -1.0
     slack = failed * (8 + 2 * reading.failing) * UNIT
     least, most = (delta - failed - slack) / (1 - failed), (delta - failed + slack) / (1 - failed)
     return least * (1 - 4 * UNIT), most * (1 + 4 * UNIT)
@@ -128,5 +149,6 @@ def _worse(one: Interval, other: Interval) -> Interval:
 
 
 def _meet(one: Interval, other: Interval) -> Interval:
-    """Both hold the truth, so their intersection does."""
-    return max(one[0], other[0]), min(one[1], other[1])
+    """Both hold the truth, so their intersection does. If they do not meet, one is wrong: then all between is kept."""
+    low, high = max(one[0], other[0]), min(one[1], other[1])
+    return (low, high) if low <= high else (min(one[0], other[0]), max(one[1], other[1]))

@@ -18,7 +18,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from hush.accounting.exact.contour import Line, Sum, line_of, log_chernoff
-from hush.accounting.exact.nodes import EDGE_DISTANCE, Nodes
+from hush.accounting.exact.nodes import EDGE_DISTANCE, Nodes, TooManyNodes
 from hush.accounting.exact.phases import Direction, Floats, Phases
 from hush.accounting.exact.transforms import Cut, Jumps, Whole
 
@@ -26,6 +26,7 @@ DIGITS = 27.0  # errors are kept below e^-27 of delta on an ordinary line
 _LAYER_DIGITS = 23.0
 _SPAN = np.exp(np.linspace(-6.8, 1.4, 28))  # orders looked at, over the typical one
 FLOOR = 0.75  # what is dropped near epsilon is negligible down to this share of it
+_MOST_NODES = 20_000  # of one layer, for each phase
 _RATIO = 3.0  # between the levels of two layers
 
 
@@ -67,18 +68,22 @@ def _sharpened(line: Line, orders: Floats, constants: Floats, epsilon: float, di
         return line
     fastest = max(float(line.z[-1].imag), 0.0 if cut is None else 10 / cut.softness)
     highest = math.inf if cut is None else cut.level + EDGE_DISTANCE * cut.softness
-    if nodes.stretched_count(fastest, highest) * len(line.z) > most_work:
+    most_work *= max(1.0, len(nodes.times) / 8)  # many phases are many products, but each is small
+    if not nodes.stretched_count(fastest, highest, -60 / part.order) * len(line.z) < most_work:
         return line
-    finer = Nodes(
-        nodes.phases,
-        nodes.direction,
-        nodes.log_delta,
-        digits=digits,
-        fastest=fastest,
-        highest=highest,
-        lowest=-60 / part.order,
-        has_cut=cut is not None,
-    )
+    try:
+        finer = Nodes(
+            nodes.phases,
+            nodes.direction,
+            nodes.log_delta,
+            digits=digits,
+            fastest=fastest,
+            highest=highest,
+            lowest=-60 / part.order,
+            has_cut=cut is not None,
+        )
+    except TooManyNodes:
+        return line
     sharper = Whole(finer, cut)
     if cut is not None:  # the coarse nodes' moments may miss the cut
         constants = log_chernoff(orders, sharper.log_moments(orders))
@@ -93,7 +98,7 @@ def _typical_order(phases: Phases, direction: Direction, log_delta: float) -> fl
     large = phases.sampling_prob * distance**2 * (1 + distance**2 / 4)
     variance = float(phases.times @ np.minimum(small, large))
     variance += phases.gaussian + sum(count * min(loss.largest, 1.0) ** 2 for loss, count in phases.bounded)
-    return math.sqrt(-2 * log_delta / variance)
+    return math.sqrt(-2 * log_delta / max(variance, 1e-290))
 
 
 def layered(phases: Phases, direction: Direction, log_delta: float, epsilon: float, most_work: float) -> Sum | None:
@@ -101,6 +106,13 @@ def layered(phases: Phases, direction: Direction, log_delta: float, epsilon: flo
     # A cut must leave nothing below zero loss: its softness is the level over this many standard deviations.
     sharpness = math.sqrt(2 * (_LAYER_DIGITS + 4 - log_delta + math.log(phases.steps)))
     plain = Nodes(phases, direction, log_delta, digits=_LAYER_DIGITS)
+    try:
+        return _layered(plain, sharpness, epsilon, most_work)
+    except TooManyNodes:
+        return None
+
+
+def _layered(plain: Nodes, sharpness: float, epsilon: float, most_work: float) -> Sum | None:
     shallow = _negligible_level(plain, sharpness, epsilon, range(1, 6))
     if shallow is not None:
         return _stack(plain, sharpness, *shallow, epsilon, most_work)
@@ -170,13 +182,17 @@ def _bound_below(plain: Nodes, cut: Cut, orders: Floats, epsilon: float) -> floa
 
 def _resolving(plain: Nodes, lower: Cut, upper: Cut | None) -> Nodes:
     """Nodes for the same phases on which both cuts are smooth."""
+    fastest = 1.05 * math.sqrt(2 * _LAYER_DIGITS) / lower.softness
+    highest = math.inf if upper is None else upper.level + EDGE_DISTANCE * upper.softness
+    if not plain.stretched_count(fastest, highest, -30 * lower.level) < _MOST_NODES * len(plain.times):
+        raise TooManyNodes
     return Nodes(
         plain.phases,
         plain.direction,
         plain.log_delta,
         digits=_LAYER_DIGITS,
-        fastest=1.05 * math.sqrt(2 * _LAYER_DIGITS) / lower.softness,
-        highest=math.inf if upper is None else upper.level + EDGE_DISTANCE * upper.softness,
+        fastest=fastest,
+        highest=highest,
         lowest=-30 * lower.level,
         has_cut=True,
     )

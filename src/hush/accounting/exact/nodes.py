@@ -29,6 +29,7 @@ _SPREAD = math.sqrt(1 + WINDOW**2)
 _LEFTMOST = 10.0  # nodes further left weigh less than 1e-23 and carry no large loss
 EDGE_DISTANCE = 13.0
 EDGE = float(ndtr(-EDGE_DISTANCE))  # weight left by a cut that many softnesses below
+_MOST_NODES = 3e5
 _MANY_TURNS = 40.0  # below this, evenly spaced nodes are cheaper than stretched ones
 _SHALLOW = 18.0  # phase in radians that the error's path may gain on the way down
 _CUSHION = 6.0  # and the logarithm of the steps: the error of each counts once
@@ -41,6 +42,10 @@ def log_mixture(sampling_prob: Floats | float, exponent: Floats) -> Floats:
         return np.asarray(small)
     large = np.logaddexp(np.log1p(-np.asarray(sampling_prob)), np.log(sampling_prob) + exponent)
     return np.where(exponent <= 30, small, large)
+
+
+class TooManyNodes(Exception):
+    """The loss turns too fast for any reasonable number of nodes."""
 
 
 class Nodes:
@@ -105,10 +110,13 @@ class Nodes:
         limit = np.log1p(math.expm1(min(loss, 600.0)) / self.prob)
         return np.asarray((limit + self.shift**2 / 2) / self.shift)
 
-    def stretched_count(self, fastest: float, highest: float) -> float:
-        """About how many nodes the same phases would need at that speed; for the add direction an upper guess."""
-        losses = np.abs(self.loss)[np.append(self.start[1:], len(self.loss)) - 1]
-        return len(self.u) + float(np.minimum(losses, highest).sum()) * fastest / self._PACE / 0.2
+    def stretched_count(self, fastest: float, highest: float, lowest: float) -> float:
+        """About how many nodes the same phases would need at that speed between those losses."""
+        if math.isinf(highest) and float((fastest * self.shift).max()) <= _MANY_TURNS:
+            return 2.0 * len(self.u)  # evenly spaced ones
+        ends = np.append(self.start[1:], len(self.loss)) - 1
+        reach = np.clip(self.loss[[self.start, ends]], lowest, highest)
+        return len(self.u) + float(np.abs(reach).sum()) * fastest / self._PACE / 0.2
 
     @property
     def is_cropped(self) -> bool:
@@ -128,7 +136,10 @@ class Nodes:
 
     def _place(self, low: Floats, high: Floats) -> None:
         first, last = (edge + self._stretch * self._distance(edge) for edge in (low, high))
-        counts = np.ceil((last - first) / self.spacing).astype(np.int64) + 1
+        needed = np.ceil((last - first) / self.spacing) + 1
+        if not needed.sum() < _MOST_NODES:
+            raise TooManyNodes
+        counts = needed.astype(np.int64)
         ends = np.cumsum(counts)
         self.start: NDArray[np.int64] = ends - counts
         self._phase = None if len(counts) == 1 else np.repeat(np.arange(len(counts)), counts)

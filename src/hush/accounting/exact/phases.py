@@ -12,6 +12,17 @@ Direction = Literal["remove", "add", "replace"]
 Floats = NDArray[np.float64]
 
 
+def log_one_plus(excess: NDArray[Any]) -> NDArray[Any]:
+    """log(1 + x) for real or complex x, relatively exact near 0 (numpy's complex log1p is not) and near -1."""
+    if not np.iscomplexobj(excess):
+        return np.asarray(np.log1p(excess))
+    real, imaginary = excess.real, excess.imag
+    square = (1 + real) ** 2 + imaginary * imaginary
+    near = np.log1p(np.maximum(real * (2 + real) + imaginary * imaginary, -0.9))
+    modulus = np.where(square > 0.5, near, np.log(np.maximum(square, 1e-300)))
+    return np.asarray(0.5 * modulus + 1j * np.arctan2(imaginary, 1 + real))
+
+
 @dataclass(frozen=True)
 class Atoms:
     """A loss with finitely many values: randomized response, pure differential privacy."""
@@ -25,11 +36,13 @@ class Atoms:
         return float(self.losses.max())
 
     def log_moment(self, order: NDArray[Any]) -> NDArray[Any]:
-        """log E e^{order * loss}, for real or complex orders."""
+        """log E e^{order * loss}, for real or complex orders; relatively exact where order * loss is small."""
+        reach = float(np.abs(order).max(initial=0.0)) * self.largest
+        if reach < 0.5:
+            return log_one_plus(np.expm1(np.multiply.outer(order, self.losses)) @ self.probabilities)
         top = self.largest
-        return np.asarray(
-            np.log(np.exp(np.multiply.outer(order, self.losses - top)) @ self.probabilities) + order * top
-        )
+        shifted = np.exp(np.multiply.outer(order, self.losses - top)) @ self.probabilities
+        return np.asarray(np.log(shifted) + order * top)
 
 
 @dataclass(frozen=True)
@@ -45,9 +58,10 @@ class LaplaceLoss:
 
     def log_moment(self, order: NDArray[Any]) -> NDArray[Any]:
         """log E e^{order * loss}, for real or complex orders; the two atoms and the density between them."""
-        # E = e^{z/b}/2 + e^{-(1+z)/b}/2 + (e^{z/b} - e^{-(1+z)/b}) / (2 (2z + 1)), written with e^{z/b} in front.
-        ratio = np.exp(-(2 * order + 1) / self.scale)
-        return np.asarray(order / self.scale + np.log((1 + ratio + (1 - ratio) / (2 * order + 1)) / 2))
+        # E = e^{z/b}/2 + e^{-(1+z)/b}/2 + (e^{z/b} - e^{-(1+z)/b}) / (2 (2z + 1))
+        #   = e^{z/b} (1 - (1 - e^{-(2z+1)/b}) z / (2z + 1)).
+        excess = np.expm1(-(2 * order + 1) / self.scale) * order / (2 * order + 1)
+        return np.asarray(order / self.scale + log_one_plus(excess))
 
 
 @dataclass(frozen=True)

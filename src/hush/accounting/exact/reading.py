@@ -47,7 +47,7 @@ def read(event: events.Event, relation: Relation) -> Reading:
                 key = (prob, found)
                 sampled[key] = sampled.get(key, 0) + times
             case _ if (distance := _distance(part, relation)) is not None:
-                gaussian += times * distance**2
+                gaussian += times * min(distance, 1e100) ** 2
             case _:
                 served = False
     keys = np.array(list(sampled), dtype=float).reshape(-1, 2)

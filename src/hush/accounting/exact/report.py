@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from hush import events
 from hush.accounting.exact.answer import delta_interval, epsilon_interval
 from hush.events import Event
@@ -14,7 +16,8 @@ def guarantee(event: Event, *, delta: float, relation: Relation) -> Guarantee:
     """The interval for epsilon at delta."""
     if _has_zcdp(event):
         return _between(event, relation, delta=delta)
-    (low, high), way = epsilon_interval(event, delta=delta, relation=relation)
+    with np.errstate(all="ignore"):  # what overflows is not finite, and no end of an interval rests on it
+        (low, high), way = epsilon_interval(event, delta=delta, relation=relation)
     return Guarantee(
         epsilon=high,
         epsilon_lower=low,
@@ -30,7 +33,8 @@ def delta_guarantee(event: Event, *, epsilon: float, relation: Relation) -> Guar
     """The interval for delta at epsilon."""
     if _has_zcdp(event):
         return _between(event, relation, epsilon=epsilon)
-    (low, high), way = delta_interval(event, epsilon=epsilon, relation=relation)
+    with np.errstate(all="ignore"):
+        (low, high), way = delta_interval(event, epsilon=epsilon, relation=relation)
     return Guarantee(
         epsilon=epsilon,
         epsilon_lower=epsilon,

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.special import log_ndtr, ndtr
 
 from hush.accounting.exact.nodes import Nodes
-from hush.accounting.exact.phases import Floats
+from hush.accounting.exact.phases import Floats, log_one_plus
 
 Complexes = NDArray[np.complex128]
 UNIT = 2.0**-52
@@ -35,14 +35,6 @@ class Cut:
     def log_below(self, loss: Floats) -> Floats:
         """Log weight of what stays below."""
         return np.asarray(log_ndtr((self.level - loss) / self.softness))
-
-
-def log_one_plus(real: Floats, imaginary: Floats) -> Complexes:
-    """log(1 + x + iy), relatively exact near 0 (numpy's complex log1p is not) and near -1."""
-    square = (1 + real) ** 2 + imaginary * imaginary
-    near = np.log1p(np.maximum(real * (2 + real) + imaginary * imaginary, -0.9))
-    modulus = np.where(square > 0.5, near, np.log(np.maximum(square, 1e-300)))
-    return 0.5 * modulus + 1j * np.arctan2(imaginary, 1 + real)
 
 
 def _split_waves(nodes: Nodes, heights: Floats, weights: tuple[Floats, ...]) -> list[tuple[Floats, Floats]]:
@@ -135,7 +127,7 @@ class Whole:
     def step_log_along(self, heights: Floats) -> Complexes:
         """The same for one step of each phase, without the closed forms."""
         ((real, imaginary),) = self.waves(heights, self.tilted)
-        return log_one_plus(real, imaginary)
+        return log_one_plus(real + 1j * imaginary)
 
     def waves(self, heights: Floats, *weights: Floats) -> list[tuple[Floats, Floats]]:
         """Real and imaginary part of sum(weight * (e^{i height loss} - 1)) per height and phase, for each weight."""
@@ -157,7 +149,10 @@ class Whole:
     def rounding(self, height: float) -> float:
         """Bound on the rounding error of the transform up to that height, over its value on the axis."""
         drift = self.drift + (float(self.nodes.times.sum()) if self.is_split else 0.0)
-        return UNIT * (24 + 12 * drift + 6 * height * self.speed + 4 * abs(self._rest_here))
+        # Each bounded loss is rounded once in its closed form, and as often as it occurs.
+        reach = sum(count * loss.largest for loss, count in self.nodes.phases.bounded)
+        closed = 16 * reach * (self.order + height) + 4 * abs(self._rest_here)
+        return UNIT * (24 + 12 * drift + 6 * height * self.speed + closed)
 
 
 class Jumps:
@@ -203,9 +198,9 @@ class Jumps:
     def log_along(self, heights: Floats) -> Complexes:
         """log of the transform at order + i * height over its value at order, for evenly spaced heights from 0."""
         whole, (jump_real, jump_imaginary) = self.below.waves(heights, self.below.tilted, self.tilted)
-        base = log_one_plus(*whole)
+        base = log_one_plus(whole[0] + 1j * whole[1])
         ratio = (self.share + jump_real + 1j * jump_imaginary) * np.exp(-base)
-        kept = log_one_plus(-ratio.real, -ratio.imag) @ self.nodes.times
+        kept = log_one_plus(-ratio) @ self.nodes.times
         # M^T - B^T = M^T (1 - e^kept) = B^T (e^-kept - 1), whichever does not overflow.
         smaller = np.where(kept.real > 0, -kept, kept)
         with np.errstate(divide="ignore"):

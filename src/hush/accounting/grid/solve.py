@@ -171,9 +171,9 @@ def _composition(parts: list[compose.Part], chosen: plan.Plan, spacing: float) -
     points = math.ceil((chosen.high - chosen.low) / spacing) + 3
     size = 2 ** max(4, math.ceil(math.log2(points)))
     window = compose.Window(summit - first * spacing, spacing, size, first, chosen.step_up, chosen.step_down)
-    scale = math.fsum(part.count * math.log(part.masses.scale) for part in parts)
-    if any(part.masses.infinite >= part.masses.scale for part in parts):
+    if any(not part.masses.scale > part.masses.infinite for part in parts):
         raise compose.TooCoarse
+    scale = math.fsum(part.count * math.log(part.masses.scale) for part in parts)
     kept = math.fsum(part.count * math.log1p(-part.masses.infinite / part.masses.scale) for part in parts)
     tilt = min(chosen.tilt, 300 / spacing)  # neighbouring losses stay comparable
     return compose.composed(parts, window, tilt, infinite=-math.exp(scale) * math.expm1(kept))
