@@ -70,7 +70,8 @@ def steps_for(
     def over(minus_log_steps: float) -> float:
         return _excess(sampled_gaussian(noise, prob, round(math.exp(-minus_log_steps))), budget, relation, method)
 
-    found = _boundary(over, -math.log(1000.0), -math.log(MOST_STEPS), 0.0)
+    # Two counts that differ by less than one step are the same.
+    found = _boundary(over, -math.log(1000.0), -math.log(MOST_STEPS), 0.0, finest=lambda x: 0.9 * math.exp(x))
     steps = 1 if found is None else round(math.exp(-found))
     while steps > 1 and not fits(steps):
         steps -= 1
@@ -115,7 +116,14 @@ def _first_noise(budget: Budget, sampling_prob: float, steps: int) -> float:
     return min(max(whole * sampling_prob * math.sqrt(steps), 0.3), 1e6)
 
 
-def _boundary(over: Callable[[float], float], start: float, least: float, most: float) -> float | None:
+def _boundary(
+    over: Callable[[float], float],
+    start: float,
+    least: float,
+    most: float,
+    *,
+    finest: Callable[[float], float] = lambda x: _FINEST,
+) -> float | None:
     """The smallest x in [least, most] at which a falling function is at most 0, from above, to a relative 1e-9.
 
     A bracket, then the Illinois variant of the secant method. The end that is returned was itself evaluated and is
@@ -127,7 +135,7 @@ def _boundary(over: Callable[[float], float], start: float, least: float, most: 
     if outside is None:
         return inside[0]
     (high, below), (low, above), side = inside, outside, 0
-    while high - low > _FINEST:
+    while high - low > finest(high):
         share = above / (above - below) if math.isfinite(below) else 0.5
         # Aim a hair inside the budget, so that the last evaluation lands there.
         point = low + min(max(share, 1e-3), 1 - 1e-3) * (high - low)
