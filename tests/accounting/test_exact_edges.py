@@ -51,6 +51,19 @@ def test_extreme_events_get_an_interval(event: Event) -> None:
 
 
 @pytest.mark.parametrize(
+    "event",
+    [
+        Composed(Repeated(PoissonSampled(Gaussian(1000.0), 1e-9), 1000), Repeated(PureDP(0.1), 50)),
+        Composed(PoissonSampled(Gaussian(10.0), 1e-9), Repeated(Laplace(100.0), 10_000)),
+    ],
+)
+def test_the_upper_end_is_finite_where_the_renyi_bound_is(event: Event) -> None:
+    found = accounting.guarantee(event, delta=1e-6)
+    assert found.epsilon <= accounting.guarantee(event, delta=1e-6, method="rdp").epsilon < math.inf
+    assert found.epsilon_lower <= found.epsilon
+
+
+@pytest.mark.parametrize(
     ("event", "epsilon", "relation"),
     [
         (Repeated(PoissonSampled(Gaussian(0.1), 0.99), 3), 1e-7, "replace_one"),

@@ -18,6 +18,8 @@ def guarantee(event: Event, *, delta: float, relation: Relation) -> Guarantee:
         return _between(event, relation, delta=delta)
     with np.errstate(all="ignore"):  # what overflows is not finite, and no end of an interval rests on it
         (low, high), way = epsilon_interval(event, delta=delta, relation=relation)
+    if low < high == math.inf:  # nothing found above: the Rényi bound may still be finite
+        high, way = _renyi_epsilon(event, delta, relation), f"{way}; upper end by Rényi divergences"
     return Guarantee(
         epsilon=high,
         epsilon_lower=low,
@@ -44,6 +46,16 @@ def delta_guarantee(event: Event, *, epsilon: float, relation: Relation) -> Guar
         method="exact",
         notes=_notes(event, way),
     )
+
+
+def _renyi_epsilon(event: Event, delta: float, relation: Relation) -> float:
+    from hush.accounting import rdp
+
+    try:
+        with np.errstate(all="ignore"):
+            return rdp.guarantee(event, delta=delta, relation=relation).epsilon
+    except (ArithmeticError, MemoryError, ValueError):  # not supported, or out of range: nothing is known
+        return math.inf
 
 
 def _notes(event: Event, way: str) -> tuple[str, ...]:

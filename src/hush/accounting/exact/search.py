@@ -21,7 +21,7 @@ LITTLE_WORK, _LAYER_WORK, _MUCH_WORK = 4e5, 3e6, 8e6  # contour nodes times quad
 
 
 def epsilon_interval(phases: Phases, direction: Direction, delta: float) -> Interval:
-    """Lower and upper end of epsilon at delta; at worst (0, the Rényi bound)."""
+    """Lower and upper end of epsilon at delta; at worst (0, infinity)."""
     if not phases.bounded and single.total_variation(_doubled(phases, direction)) <= delta:
         return 0.0, 0.0
     ordinary = Ordinary(phases, direction, math.log(delta))
