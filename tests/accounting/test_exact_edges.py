@@ -88,3 +88,11 @@ def test_an_approximate_claim_holds_at_its_own_delta() -> None:
 def test_a_method_note_says_how_it_was_found() -> None:
     assert accounting.guarantee(FEW, delta=1e-6).notes == ("by contour",)
     assert "closed form" in accounting.guarantee(events.Gaussian(1.0), delta=1e-6).notes[0]
+
+
+def test_orders_whose_moments_overflow_bound_no_alias() -> None:
+    """One step: the closed form P(u > x) - e^epsilon Q(u > x) in 60 digits is the truth; once it was left outside."""
+    event = PoissonSampled(Gaussian(7.971674497457102), 0.05581606412345251)
+    found = accounting.guarantee(event, delta=3.916078400698478e-30, relation="replace_one")
+    assert found.epsilon_lower <= 0.19020008438939961 <= found.epsilon
+    assert found.gap < 1e-8

@@ -18,6 +18,7 @@ from hush.privacy import Budget, Relation, check_relation
 
 CALIBRATED = ("exact", "rdp")
 _FINEST = 1e-9  # relative width of the bracket at which the search for a real number stops
+_QUICK = 7  # evaluations that the secant method may take
 _NOISE_LIMITS = 5e-2, 1e9
 MOST_STEPS = 10**9  # a budget that allows more is answered with this many
 
@@ -38,8 +39,11 @@ def noise_for(
 
     _ready(budget, relation, method)
     least, most = (math.log(limit) for limit in _NOISE_LIMITS)
-    start = math.log(_first_noise(budget, prob, steps))
-    found = _boundary(over, start, least, most)
+    mu = _likely_mu(budget, relation)
+    start = min(max(math.log(_likely_noise(mu, prob, steps)), least), most)
+    found = _secant(over, start, least, most, _noise_slope(budget, mu, prob, steps))
+    if found is None:
+        found = _boundary(over, start, least, most)
     if found is None:
         raise Unreachable(
             f"no noise_multiplier up to {_NOISE_LIMITS[1]:g} meets {budget}; "
@@ -71,7 +75,8 @@ def steps_for(
         return _excess(sampled_gaussian(noise, prob, round(math.exp(-minus_log_steps))), budget, relation, method)
 
     # Two counts that differ by less than one step are the same.
-    found = _boundary(over, -math.log(1000.0), -math.log(MOST_STEPS), 0.0, finest=lambda x: 0.9 * math.exp(x))
+    start = 2 * math.log(_likely_root(_likely_mu(budget, relation), noise, prob))
+    found = _boundary(over, -start, -math.log(MOST_STEPS), 0.0, finest=lambda x: 0.9 * math.exp(x))
     steps = 1 if found is None else round(math.exp(-found))
     while steps > 1 and not fits(steps):
         steps -= 1
@@ -90,7 +95,11 @@ def sampling_prob_for(
     def over(log_inverse: float) -> float:
         return _excess(sampled_gaussian(noise, math.exp(-log_inverse), steps), budget, relation, method)
 
-    found = _boundary(over, math.log(50.0), 0.0, math.log(1e12))
+    least, most = 0.0, math.log(1e12)
+    start = min(max(-math.log(_likely_root(_likely_mu(budget, relation), noise, math.sqrt(steps))), least), most)
+    found = _secant(over, start, least, most, -1.1)
+    if found is None:
+        found = _boundary(over, start, least, most)
     if found is None:
         raise Unreachable(f"no sampling_prob down to 1e-12 meets {budget}; use more noise or fewer steps.")
     return math.exp(-found)
@@ -109,11 +118,51 @@ def _excess(event: events.Event, budget: Budget, relation: Relation, method: str
     return math.log(max(spent, 1e-300) / budget.epsilon) if spent > 0 else -math.inf
 
 
-def _first_noise(budget: Budget, sampling_prob: float, steps: int) -> float:
+def _likely_mu(budget: Budget, relation: Relation) -> float:
+    """The distance of one Gaussian release that costs the budget, as seen from one example's presence."""
     from hush.accounting import gdp
 
-    whole = gdp.analytic_noise(budget.epsilon, budget.delta) if budget.delta > 0 else 1.0
-    return min(max(whole * sampling_prob * math.sqrt(steps), 0.3), 1e6)
+    whole = 1 / gdp.analytic_noise(budget.epsilon, budget.delta) if budget.delta > 0 else 1.0
+    return whole / 2 if relation == "replace_one" else whole
+
+
+def _likely_noise(mu: float, sampling_prob: float, steps: int) -> float:
+    """The noise at which the central limit theorem gives that distance (Bu et al. 2020); only a guess."""
+    return 1 / math.sqrt(max(math.log1p((mu / sampling_prob) ** 2 / steps), 1e-300))
+
+
+def _likely_root(mu: float, noise: float, other: float) -> float:
+    """The sampling probability, or the square root of the steps, at which the theorem gives it, from the other."""
+    return max(mu / (other * math.sqrt(math.expm1(min(noise**-2, 600.0)))), 1e-300)
+
+
+def _noise_slope(budget: Budget, mu: float, sampling_prob: float, steps: int) -> float:
+    """d log epsilon / d log noise by the same theorem."""
+    from hush.accounting import gdp
+
+    one, other = (gdp.epsilon_of(budget.delta, scale * mu) for scale in (1.0, 0.999))
+    by_mu = math.log(other / one) / math.log(0.999) if 0 < other < one < math.inf else 1.3
+    variance = max(math.log1p((mu / sampling_prob) ** 2 / steps), 1e-300)  # noise^-2
+    return -max(by_mu, 0.3) * variance / -math.expm1(-variance)
+
+
+def _secant(over: Callable[[float], float], start: float, least: float, most: float, slope: float) -> float | None:
+    """A point at which a falling function is 0 or at most a hair below, by the secant method; None where it strays.
+
+    The point was itself evaluated and is inside the budget.
+    """
+    x, value = start, over(start)
+    for _ in range(_QUICK):
+        if -_FINEST < value <= 0:
+            return x
+        stride = -(value + 0.4 * _FINEST) / slope
+        if not (least < x + stride < most and abs(stride) < 1):
+            return None
+        there = over(x + stride)
+        if math.isfinite(there) and there != value and abs(stride) > 1e-7:
+            slope = min((there - value) / stride, -0.05)
+        x, value = x + stride, there
+    return x if -_FINEST < value <= 0 else None
 
 
 def _boundary(

@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hush import _check
 from hush.accounting.exact.gauge import Gauge
@@ -38,13 +39,18 @@ class Odometer:
         self._counts: dict[Event, int] = {}
         self._gauges: list[Gauge] = []
         self._gauged: tuple[Event, ...] | None = None  # the events whose counts the gauges take, in order
+        self._shown = np.zeros(0), 0.0  # counts up to which the other gauges were shown to be below this epsilon
         self._kept: tuple[dict[Event, int], float] = ({}, 0.0)
 
     def add(self, event: Event, times: int = 1) -> None:
         """Count an event."""
         if not isinstance(event, Event):
             raise InvalidValue(f"event must be an event, such as events.Gaussian(noise_multiplier=1.0); got {event!r}.")
-        for part, count in flat(event, _check.whole("times", times)):
+        counted = _check.whole("times", times)
+        if event in self._counts:  # events that are counted have no parts
+            self._counts[event] += counted
+            return
+        for part, count in flat(event, counted):
             self._counts[part] = self._counts.get(part, 0) + count
 
     @property
@@ -71,18 +77,27 @@ class Odometer:
 
     def _measured(self) -> float | None:
         """By the gauges, where everything counted is a sampled Gaussian and there is more than one step."""
-        if not all(map(_is_phase, self._counts)) or self.steps < 2 or self.delta == 0:
+        if self.delta == 0 or not all(map(_is_phase, self._counts)) or self.steps < 2:
             return None
-        events, times = tuple(self._counts), np.array(list(self._counts.values()), dtype=float)
-        if self._gauged != events or not self._gauges or not all(gauge.serves(times) for gauge in self._gauges):
-            self._gauged, self._gauges = events, self._fresh_gauges()
+        times = np.array(list(self._counts.values()), dtype=float)
+        if not self._gauges or self._gauged != tuple(self._counts) or not self._gauges[0].serves(times):
+            self._gauged, self._gauges = tuple(self._counts), self._fresh_gauges()
+            self._shown = np.zeros_like(times), 0.0
         if not self._gauges:
             return None
         worst = self._gauges[0].upper_epsilon(times)
-        for gauge in self._gauges[1:]:
-            if not gauge.is_below(times, worst):
-                worst = max(worst, gauge.upper_epsilon(times))
+        counts, least = self._shown
+        worst = self._worst(times, worst) if (times > counts).any() else max(worst, least)
         return worst if math.isfinite(worst) else None
+
+    def _worst(self, times: NDArray[np.float64], epsilon: float) -> float:
+        """The largest over the other directions too. delta only grows with the steps, so a look ahead can be kept."""
+        ahead = np.minimum(np.floor(times * _AHEAD) + 1, np.floor(self._gauges[0].most))
+        for counts in (ahead, times):
+            if all(gauge.is_below(counts, epsilon) for gauge in self._gauges[1:]):
+                self._shown = counts, epsilon
+                return epsilon
+        return max(epsilon, *(gauge.upper_epsilon(times) for gauge in self._gauges[1:]))
 
     def _fresh_gauges(self) -> list[Gauge]:
         phases = read(self.event, self.relation).phases

@@ -48,9 +48,9 @@ def _epsilon_of(reading: Reading, relation: Relation, delta: float) -> tuple[Int
     curve = single.curve_of(reading.phases, relation)
     if curve is not None:
         return single.epsilon_at(curve, delta), "closed form"
-    found = search.epsilon_interval(reading.phases, _first(relation), delta)
-    if relation != "replace_one" and not search.is_below(reading.phases, "add", found[1], delta):
-        found = _worse(found, search.epsilon_interval(reading.phases, "add", delta))
+    found, line = search.epsilon_interval(reading.phases, _first(relation), delta)
+    if relation != "replace_one" and not search.is_below(reading.phases, "add", found[1], delta, line):
+        found = _worse(found, search.epsilon_interval(reading.phases, "add", delta)[0])
     return found, "contour"
 
 
@@ -112,8 +112,10 @@ def _is_extreme(reading: Reading) -> bool:
     phases = reading.phases
     count = phases.steps + sum(count for _, count in phases.bounded)
     largest = max((loss.largest for loss, _ in phases.bounded), default=0.0)
-    little_noise = bool((phases.shift > _LARGEST_SHIFT).any()) or bool((phases.sampling_prob < _SMALLEST_PROB).any())
-    return little_noise or count > _MOST_STEPS or max(largest, phases.gaussian) > _LARGEST_LOSS
+    little_noise = (
+        phases.shift.max(initial=0.0) > _LARGEST_SHIFT or phases.sampling_prob.min(initial=1.0) < _SMALLEST_PROB
+    )
+    return bool(little_noise) or count > _MOST_STEPS or max(largest, phases.gaussian) > _LARGEST_LOSS
 
 
 def _renyi(answer: Callable[[], float], unknown: float) -> float:

@@ -17,11 +17,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hush.accounting.exact.decay import jumps_reach, quadrature_error, whole_reach
+from hush.accounting.exact.decay import first_height, jumps_reach, quadrature_error, whole_reach
 from hush.accounting.exact.phases import Floats
 from hush.accounting.exact.transforms import UNIT, Complexes, Jumps, Whole
 
 _LARGEST = 690.0  # exponents above this overflow
+_LARGEST_SWELL = 34.0  # where the terms exceed delta by more than e^34, rounding leaves nothing of it
+_NEAR = np.array([0.7, 1.0, 1.4, 2.0, 2.8, 4.0])  # orders at which Chernoff's bound is tried, over the line's
 _PATIENT_WORK = 5e6  # who is ready for that much work also searches longer for a bound on the tail
 
 
@@ -76,13 +78,53 @@ def line_of(
         return None
     c, period = _abscissa(grid, constants, epsilon, log_delta, digits)
     log_moment = part.tilt_to(c)
+    swell = log_moment - c * epsilon - log_delta
+    if swell > _LARGEST_SWELL:
+        return None
     # What is left out above a height is e^{-target} M(c) e^{-c epsilon} / (pi height) at most, and heights exceed c.
-    target = max(digits + log_moment - c * epsilon - log_delta - math.log(c), 2.0)
-    patient = most_work > _PATIENT_WORK
-    reach = jumps_reach(part, target) if isinstance(part, Jumps) else whole_reach(part, target, patient=patient)
-    if reach is None or reach[0] * period * len(part.nodes.u) > 2 * math.pi * most_work:
+    target = max(digits + swell - math.log(c), 2.0)
+    highest = 2 * math.pi * most_work / (period * len(part.nodes.u))
+    tries = 10 if most_work > _PATIENT_WORK else 8
+    reach = jumps_reach(part, target) if isinstance(part, Jumps) else whole_reach(part, target, highest, tries)
+    if reach is None or reach[0] > highest:
         return None
     return _line(part, grid, constants, log_moment, period, *reach)
+
+
+def likely_height(part: Whole, orders: Floats, constants: Floats, epsilon: float, digits: float) -> float | None:
+    """About the height of the part's line for an answer near epsilon, if the tilted loss were normal."""
+    finite = np.isfinite(constants)
+    if finite.sum() < 2:
+        return None
+    grid, constants = np.append(0.0, orders[finite]), np.append(0.0, constants[finite])
+    c, _ = _abscissa(grid, constants, epsilon, part.nodes.log_delta, digits)
+    target = max(digits + part.tilt_to(c) - c * epsilon - part.nodes.log_delta - math.log(c), 2.0)
+    return first_height(part, target)
+
+
+def mirror_is_below(line: Line, epsilon: float, digits: float) -> bool:
+    """Whether "add" surely has less than delta at epsilon, seen from a line of "remove"; False where it is not seen.
+
+    By Chernoff's bound, or by the rule at the same order and period on the same nodes. Aliases only add to that rule,
+    so its upper end needs no bound on them.
+    """
+    if not isinstance(line.part, Whole) or not line.part.nodes.has_twin:
+        return False
+    nodes = line.part.nodes.twin()
+    part, c = Whole(nodes), line.part.order
+    if c * float(nodes.loss.max()) > 600:  # its moment would overflow
+        return False
+    orders = c * _NEAR
+    log_moments = part.log_moments(orders) + nodes.cropped_at(orders)
+    if float((log_chernoff(orders, log_moments) - orders * epsilon).min()) < nodes.log_delta - 1e-6:
+        return True
+    log_moment = part.tilt_to(c)
+    target = max(digits + log_moment - c * epsilon - nodes.log_delta - math.log(c), 2.0)
+    reach = whole_reach(part, target, 2 * float(line.z[-1].imag), 3)
+    if reach is None:
+        return False
+    total = Sum([_line(part, np.zeros(1), np.zeros(1), log_moment, line.period, *reach)])
+    return total.value(epsilon)[0] + total.above(epsilon) <= math.exp(nodes.log_delta) * (1 - 1e-12)
 
 
 def rough_epsilon(part: Whole, orders: Floats, constants: Floats, epsilon: float) -> float | None:
@@ -150,6 +192,9 @@ class Sum:
         self._z = np.concatenate([line.z for line in lines] or empty)
         self._log_terms = np.concatenate([line.log_terms for line in lines] or empty)
         self._size = np.abs(self._z)
+        self.slope = -math.inf  # of delta, near where `solve` ended
+        self.far_mass = sum(line.far_mass for line in lines)
+        self.largest_order = max((float(line.orders[-1]) for line in lines), default=0.0)
 
     def value(self, epsilon: float) -> tuple[float, float]:
         """The rule's delta and its derivative."""
@@ -161,13 +206,18 @@ class Sum:
 
     def above(self, epsilon: float) -> float:
         """How far the true delta can lie above the rule's."""
-        return self._either_side(epsilon) + sum(line.far_mass for line in self.lines)
+        return self.either_side(epsilon) + self.far_mass
 
     def below(self, epsilon: float) -> float:
         """How far the true delta can lie below the rule's."""
-        return self._either_side(epsilon) + sum(line.alias(epsilon) for line in self.lines)
+        return self.either_side(epsilon) + self.alias(epsilon)
 
-    def _either_side(self, epsilon: float) -> float:
+    def alias(self, epsilon: float) -> float:
+        """How far the untruncated rules can lie above delta(epsilon)."""
+        return sum(line.alias(epsilon) for line in self.lines)
+
+    def either_side(self, epsilon: float) -> float:
+        """Rounding, what was dropped, nodes left out, and errors of the transforms."""
         terms = np.exp(np.minimum((self._log_terms - self._z * epsilon).real, _LARGEST))
         # Rounding of the exponent z * epsilon and of the sum itself.
         rounding = UNIT * float(terms @ (len(terms) + 2 * abs(epsilon) * self._size))
@@ -179,10 +229,11 @@ class Sum:
         low, high, epsilon = -math.inf, math.inf, guess
         for _ in range(80):
             value, slope = self.value(epsilon)
+            self.slope = slope
             low, high = (epsilon, high) if value > delta else (low, epsilon)
             step = math.log(value / delta) * value / -slope if 0 < value < math.inf and slope < 0 else -math.inf
             target = epsilon + step
-            if abs(step) <= 1e-13 * abs(epsilon):
+            if abs(step) <= 1e-8 * abs(epsilon):  # the steps' sizes square
                 return target
             if not low < target < high:
                 target = (low + high) / 2 if math.isfinite(low + high) else epsilon / 2 if low == -math.inf else 2 * low

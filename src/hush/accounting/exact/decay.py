@@ -11,14 +11,13 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.special import log_ndtr
 
-from hush.accounting.exact.nodes import WINDOW, Nodes
+from hush.accounting.exact.nodes import WINDOW, Nodes, log_tails
 from hush.accounting.exact.phases import Floats
-from hush.accounting.exact.transforms import Complexes, Jumps, Whole
+from hush.accounting.exact.transforms import Jumps, Whole
 
 Menu = tuple[tuple[float, float, float], ...]
-_PATIENCE = 10  # heights tried before a line is given up
+_HEIGHTS = 1.25 ** np.arange(24)  # over the first height: where to look for the transform's own decay
 _KNEE = 0.25  # where, below the cut, the path has turned half way
 
 # (power of the loss's slope, cap as a share of pi/m, factor on the best quadratic rate; negative: on the slope itself)
@@ -33,10 +32,20 @@ _MORE: Menu = (
 )
 
 
-def _log_softened(place: Floats, imaginary: Floats) -> Floats:
-    """log of a bound on |ndtr(a + ib)|: the cdf's own path is shifted, from the left or from the right."""
-    growth = 0.5 * imaginary * imaginary
-    return np.asarray(np.minimum(growth + log_ndtr(place), np.logaddexp(0.0, growth + log_ndtr(-place))))
+def _log_one_plus_exp(exponent: Floats) -> Floats:
+    return np.asarray(np.maximum(exponent, 0.0) + np.log1p(np.exp(-np.abs(exponent))))
+
+
+def _log_sum(one: Floats, other: Floats) -> Floats:
+    return np.asarray(np.maximum(one, other) + np.log1p(np.exp(-np.abs(one - other))))
+
+
+def _log_softened(inside: Floats, outside: Floats, growth: Floats) -> Floats:
+    """log of a bound on |ndtr(a + ib)|: the cdf's own path is shifted, from the left or from the right.
+
+    `inside` and `outside` are log ndtr(a) and log ndtr(-a), `growth` is b^2 / 2.
+    """
+    return np.asarray(np.minimum(growth + inside, _log_one_plus_exp(growth + outside)))
 
 
 def _masses(nodes: Nodes, log_values: Floats) -> Floats:
@@ -44,52 +53,47 @@ def _masses(nodes: Nodes, log_values: Floats) -> Floats:
     return np.asarray(nodes.sums(np.exp(np.minimum(log_values, 690.0))))
 
 
-def _moved(nodes: Nodes, order: float, moved: Complexes, height: float) -> tuple[Floats, Complexes]:
-    """log of |density e^{zL}| at the moved nodes over its value on the real line, and the loss there."""
-    log_mixture = np.log1p(nodes.odds(moved))
-    here = np.log1p(nodes.odds_here)
-    loss, at_rest = log_mixture, here
-    if nodes.direction == "replace":
-        loss = log_mixture - np.log1p(nodes.odds(-moved))
-        at_rest = here - np.log1p(nodes.odds_back)
-    exponent = 0.5 * (nodes.u * nodes.u - (moved * moved).real) - height * loss.imag
+def _moved(nodes: Nodes, order: float, offset: Floats, height: float) -> tuple[Floats, Floats, Floats]:
+    """log of |density e^{zL}| at u + i offset over its value at u, and the loss there: real and imaginary part."""
+    swing, change, turn = nodes.turned(offset)
+    growth = 0.5 * offset * offset
+    exponent = growth - height * turn
+    if nodes.far is not None:
+        growth = growth / WINDOW**2
+        exponent = exponent + (_log_softened(nodes.log_window, nodes.log_outside, growth) - nodes.log_window)
     if nodes.direction == "add":  # the loss is -log w; its path is the mirror image, with the same moduli
-        exponent = exponent - order * (loss.real - at_rest)
-        return exponent, nodes.loss - (loss - at_rest)
-    exponent = exponent + (log_mixture.real - here) + order * (loss.real - at_rest)
-    return exponent, nodes.loss + (loss - at_rest)
+        return exponent - order * change, nodes.loss - change, turn
+    return exponent + swing + order * change, nodes.loss + change, turn
 
 
-def _log_far_ratio(nodes: Nodes, moved: Complexes) -> Floats | float:
-    if nodes.far is None:
+def _log_cut_ratio(part: Whole, loss: Floats, turn: Floats) -> Floats | float:
+    """log of a bound on the cut's weight at a loss with that imaginary part, over the one at the node."""
+    if part.cut is None or part.log_below is None:
         return 0.0
-    far = nodes.spread(nodes.far)
-    return np.asarray(_log_softened((far - moved.real) / WINDOW, moved.imag / WINDOW) - nodes.log_window)
+    level, softness = part.cut.level, part.cut.softness
+    softened = _log_softened(*log_tails((level - loss) / softness), 0.5 * (turn / softness) ** 2)
+    return np.asarray(softened - part.log_below)
 
 
-def moved_mass(part: Whole, moved: Complexes, weight: Floats, height: float) -> Floats:
+def _moved_mass(part: Whole, offset: Floats, weight: Floats, height: float) -> Floats:
     """Per phase: the tilted integral along the moved path at that height, relative to the one on the real line."""
-    nodes = part.nodes
-    exponent, loss = _moved(nodes, part.order, moved, height)
-    exponent = exponent + np.log(weight) + _log_far_ratio(nodes, moved)
-    if part.cut is not None:
-        cut = part.cut
-        exponent = exponent + _log_softened((cut.level - loss.real) / cut.softness, loss.imag / cut.softness)
-        exponent = exponent - cut.log_below(nodes.loss)
-    return _masses(nodes, part.log_tilted + exponent)
+    exponent, loss, turn = _moved(part.nodes, part.order, offset, height)
+    exponent = exponent + (part.log_tilted + _log_cut_ratio(part, loss, turn))
+    return np.asarray(part.nodes.sums(weight * np.exp(np.minimum(exponent, 690.0))))
 
 
 def quadrature_error(part: Whole | Jumps, height: float) -> float:
     """Bound on the error of a transform up to that height, over its value on the axis."""
     nodes = part.nodes
-    moved, weight = nodes.lowered(height)
+    offset, weight = nodes.lowered(height)
     if isinstance(part, Whole):
-        return float(moved_mass(part, moved, weight, height) @ nodes.times) + nodes.cropped(part.order)
+        return float(_moved_mass(part, offset, weight, height) @ nodes.times) + nodes.cropped(part.order)
     # d(M^T - B^T) = T (M^(T-1) - B^(T-1)) dM + T B^(T-1) dJ; the first is at most twice M's own relative error.
-    exponent, loss = _moved(nodes, part.order, moved, height)
-    exponent = exponent + np.log(weight) + _log_far_ratio(nodes, moved) + _log_window(part, loss.real, loss.imag)
-    jump = _masses(nodes, _log_uncut(part) + exponent)
-    return 2 * quadrature_error(part.below, height) + float(jump @ nodes.times) * math.exp(-part.log_part)
+    exponent, loss, turn = _moved(nodes, part.order, offset, height)
+    exponent = exponent + (_log_uncut(part) + np.log(weight))
+    inner, below = _log_window(part, loss, turn)
+    whole, jump = (float(_masses(nodes, exponent + bound) @ nodes.times) for bound in (below, inner))
+    return 2 * (whole + nodes.cropped(part.order)) + jump * math.exp(-part.log_part)
 
 
 def _log_uncut(part: Jumps) -> Floats:
@@ -98,8 +102,8 @@ def _log_uncut(part: Jumps) -> Floats:
     return np.asarray(part.order * nodes.loss + nodes.log_weight - nodes.spread(np.log(part.below.moment)))
 
 
-def _paths(part: Whole, height: float, menu: Menu) -> list[tuple[Complexes, Floats]]:
-    """Candidate paths and their stretch. Each offset is proportional to a power of the slope, softly capped."""
+def _paths(part: Whole, height: float, menu: Menu) -> list[tuple[Floats, Floats]]:
+    """Candidate paths: offsets and stretch. Each offset is proportional to a power of the slope, softly capped."""
     nodes = part.nodes
     shift, slope = nodes.spread(nodes.shift), nodes.slope
     share = np.maximum(slope / shift, 1e-300)
@@ -117,32 +121,51 @@ def _paths(part: Whole, height: float, menu: Menu) -> list[tuple[Complexes, Floa
         cap = cap_share * math.pi / shift
         bent = np.tanh(nodes.spread(scale * height) * shape / cap)
         tangent = nodes.spread(scale * height) * derivative * (1 - bent * bent)
-        result.append((nodes.u + 1j * cap * bent, np.sqrt(1 + tangent * tangent)))
+        result.append((cap * bent, np.sqrt(1 + tangent * tangent)))
     return result
 
 
 def log_tail(part: Whole, height: float, menu: Menu) -> tuple[float, Menu]:
     """log of a bound on |transform| over its value on the axis from this height on, and the paths that gave it."""
     nodes = part.nodes
-    masses = np.array([moved_mass(part, *path, height) for path in _paths(part, height, menu)])
+    masses = np.array([_moved_mass(part, *path, height) for path in _paths(part, height, menu)])
     bounds = np.log(np.maximum(masses, 1e-300))
     best = np.minimum(bounds.min(axis=0), 0.0)
     used = tuple(menu[index] for index in sorted(set(bounds.argmin(axis=0).tolist())))
     return float(best @ nodes.times) - nodes.phases.gaussian * height * height / 2, used
 
 
-def whole_reach(part: Whole, target: float, *, patient: bool) -> tuple[float, float] | None:
-    """(height, log tail there) with the tail below e^-target, or None where no path is found."""
-    height = 1.12 * math.sqrt(2 * target / max(part.variance(), 1e-300))
-    menu = _FIRST
-    for attempt in range(_PATIENCE if patient else 8):
+def first_height(part: Whole, target: float) -> float:
+    """Where the transform of a normal loss with the tilted variance would be safely below e^-target."""
+    return 1.12 * math.sqrt(2 * target / max(part.variance(), 1e-300))
+
+
+def whole_reach(part: Whole, target: float, highest: float, tries: int) -> tuple[float, float] | None:
+    """(height, log tail there) with the tail below e^-target, or None where no path is found up to `highest`."""
+    height, menu = first_height(part, target), _FIRST
+    for attempt in range(tries):
+        if height > highest:
+            break
         tail, used = log_tail(part, height, menu)
         if tail <= -target:
             return height, tail
+        if attempt == 0:
+            menu, height = _FIRST + _MORE, _own_reach(part, target, height, highest)
+            continue
         menu = _FIRST + _MORE if attempt % 3 == 0 else used
         done = -tail / target
         height *= 1.12 if done > 0.8 else 1.3 if done > 0.5 else 1.7 if done > 0.15 else 2.3
     return None
+
+
+def _own_reach(part: Whole, target: float, height: float, highest: float) -> float:
+    """About where the transform itself falls below e^-target, from this height on; infinite where it does not.
+
+    No bound can fall faster. On these nodes the transform is only a guess, but so is the height.
+    """
+    heights = np.append(height * _HEIGHTS[: np.searchsorted(_HEIGHTS, highest / height)], highest)
+    fallen = part.log_sizes(heights) <= -target
+    return 1.05 * float(heights[np.argmax(fallen)]) if fallen.any() else math.inf
 
 
 def jumps_reach(part: Jumps, target: float) -> tuple[float, float] | None:
@@ -151,60 +174,88 @@ def jumps_reach(part: Jumps, target: float) -> tuple[float, float] | None:
     turn = min(math.sqrt(2 * target) * softness, 0.8 * math.pi)
     height = (target + 0.5 * (turn / softness) ** 2) / turn
     for _ in range(6):
-        tail = _log_jump_tail(part, turn, height)
+        tail = _log_jump_tail(part, turn, height, target)
         if tail <= -target:
             return height, tail
-        height += max(target + tail, 0.5) / turn
+        height += 1.3 * max(target + tail, 0.5) / turn
     return None
 
 
-def _log_jump_tail(part: Jumps, turn: float, height: float) -> float:
+def _log_jump_tail(part: Jumps, turn: float, height: float, target: float) -> float:
     """|M^T - B^T| <= T |J| M(c)^(T-1), with each phase's |J| by the best of three turns (none: its own mass)."""
     nodes = part.nodes
+    known = part.log_part + nodes.phases.gaussian * height * height / 2
     best = np.minimum(_turned_jump(part, turn, height), nodes.sums(part.tilted))
-    if len(nodes.times) > 1:
+    tail = math.log(max(float(nodes.times @ best), 1e-300)) - known
+    if tail > -target and len(nodes.times) > 1:
         best = np.minimum(best, _turned_jump(part, turn / 2, height))
-    return (
-        math.log(max(float(nodes.times @ best), 1e-300)) - part.log_part - nodes.phases.gaussian * height * height / 2
-    )
+        tail = math.log(max(float(nodes.times @ best), 1e-300)) - known
+    return tail
 
 
 def _turned_jump(part: Jumps, turn: float, height: float) -> Floats:
     """Bound on each phase's |J|: its path is moved until Im loss = turn wherever the loss is well above 0."""
-    nodes = part.nodes
-    rise = np.maximum(nodes.loss, 0.0) / (_KNEE * part.lower.level)
+    nodes, knee = part.nodes, _KNEE * part.lower.level
+    rise = np.maximum(nodes.loss, 0.0) / knee
     turned = rise > 1e-6
-    ramp = np.where(turned, rise**4 / (1 + rise**4), 0.0)
-    slope_of_ramp = 4 * rise**3 / (1 + rise**4) ** 2 / (_KNEE * part.lower.level)
-    moved = np.where(turned, _inverse_loss(nodes, np.where(turned, nodes.loss, 1.0) + 1j * turn * ramp), nodes.u)
-    stretch = np.abs(nodes.slope * (1 + 1j * turn * slope_of_ramp) / nodes.slope_at(moved))
-    exponent, _ = _moved(nodes, part.order, moved, height)
-    exponent = exponent + np.log(stretch) + _log_window(part, nodes.loss, turn * ramp) + _log_far_ratio(nodes, moved)
+    rise = np.where(turned, rise, 0.0)
+    square = rise * rise
+    fourth = square * square
+    imaginary = turn * (fourth / (1 + fourth))
+    tangent = turn * 4 / knee * square * rise / (1 + fourth) ** 2
+    real, imag, slope, swing = _places(nodes, np.where(turned, nodes.loss, 1.0), imaginary)
+    exponent = 0.5 * (nodes.u * nodes.u - real * real + imag * imag) + swing + _log_far_ratio(nodes, real, imag)
+    exponent = np.where(turned, exponent + np.log(nodes.slope * np.sqrt(1 + tangent * tangent) / slope), 0.0)
+    exponent = exponent + (_log_window(part, nodes.loss, imaginary)[0] - height * imaginary)
     return _masses(nodes, _log_uncut(part) + exponent)
 
 
-def _log_window(part: Jumps, loss: Floats, imaginary: Floats) -> Floats:
-    """log of a bound on the window between the two cuts, at a loss with that imaginary part."""
+def _log_far_ratio(nodes: Nodes, real: Floats, imag: Floats) -> Floats:
+    """log of a bound on the far window's weight at real + i imag, over the one at the node."""
+    if nodes.far is None:
+        return np.zeros_like(real)
+    place, growth = (nodes.spread(nodes.far) - real) / WINDOW, 0.5 * (imag / WINDOW) ** 2
+    if place.min() > 9:  # ndtr(-9) < e^-43
+        return _log_one_plus_exp(growth - 43.0) - nodes.log_window
+    return _log_softened(*log_tails(place), growth) - nodes.log_window
+
+
+def _log_window(part: Jumps, loss: Floats, imaginary: Floats) -> tuple[Floats, Floats]:
+    """logs of bounds on the window between the two cuts, and on the upper cut, at a loss with that imaginary part."""
     lower, upper = part.lower, part.upper
-    low, low_turn = (loss - lower.level) / lower.softness, imaginary / lower.softness
-    rising = _log_softened(low, low_turn)
+    low_in, low_out = log_tails((loss - lower.level) / lower.softness)
+    low_growth = 0.5 * (imaginary / lower.softness) ** 2
+    rising = _log_softened(low_in, low_out, low_growth)
     if upper is None:
-        return rising
-    high, high_turn = (loss - upper.level) / upper.softness, imaginary / upper.softness
-    falling = np.logaddexp(low_turn**2 / 2 + log_ndtr(-low), high_turn**2 / 2 + log_ndtr(-high))
-    return np.asarray(np.minimum(np.logaddexp(rising, _log_softened(high, high_turn)), falling))
+        return rising, np.zeros_like(loss)
+    high_in, high_out = log_tails((loss - upper.level) / upper.softness)
+    high_growth = 0.5 * (imaginary / upper.softness) ** 2
+    falling = _log_sum(low_growth + low_out, high_growth + high_out)
+    inner = np.minimum(_log_sum(rising, _log_softened(high_in, high_out, high_growth)), falling)
+    return inner, _log_softened(high_out, high_in, high_growth)
 
 
-def _inverse_loss(nodes: Nodes, loss: Complexes) -> Complexes:
-    """The complex u at which the loss is this ("remove" and "replace" only; "add" has no large losses)."""
+def _places(nodes: Nodes, loss: Floats, imaginary: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+    """Where the loss is the node's positive one plus i imaginary ("remove" and "replace"; "add" has no large losses).
+
+    The place's real and imaginary part, |d loss / du| there, and the change of log |density e^{cL}| / |phi|: the loss
+    keeps its real part, so only the mixture's modulus can change, and for "remove" the mixture is the loss.
+    """
     prob, shift = nodes.spread(nodes.prob), nodes.spread(nodes.shift)
-    ratio = np.exp(np.minimum(loss.real, 300.0) + 1j * loss.imag)
-    if nodes.direction == "remove":
-        shifted = np.log((ratio - (1 - prob)) / prob)
-    else:  # A g^2 + (1-q)(1-X) g - A X = 0 for g = e^{mu}, A = q e^{-m^2/2}
-        scale = prob * np.exp(-0.5 * shift**2)
-        half = (1 - prob) * (ratio - 1)
-        # The root that is positive for real X > 1, continued without crossing the square root's cut.
-        root = half * (1 + np.sqrt(1 + (2 * scale / half) ** 2 * ratio))
-        shifted = np.log(root / (2 * scale)) - 0.5 * shift**2
-    return np.asarray((shifted + 0.5 * shift**2) / shift)
+    size, cosine, sine = np.exp(np.minimum(loss, 300.0)), np.cos(imaginary), np.sin(imaginary)
+    if nodes.direction == "remove":  # e^{m u - m^2/2} = (X - (1 - q)) / q with X = e^loss
+        real, imag = size * cosine - (1 - prob), size * sine
+        modulus = real * real + imag * imag
+        place = (0.5 * np.log(modulus) - np.log(prob) + 0.5 * shift**2) / shift
+        return place, np.arctan2(imag, real) / shift, shift * np.sqrt(modulus) / size, np.zeros_like(place)
+    ratio = size * (cosine + 1j * sine)
+    # A g^2 + (1-q)(1-X) g - A X = 0 for g = e^{m u}, A = q e^{-m^2/2}; the root that is positive for real X > 1,
+    # continued without crossing the square root's cut.
+    scale = prob * np.exp(-0.5 * shift**2)
+    half = (1 - prob) * (ratio - 1)
+    root = half * (1 + np.sqrt(1 + (2 * scale / half) ** 2 * ratio)) / (2 * scale)
+    odds = scale / (1 - prob) * root
+    back = (scale / (1 - prob)) / root
+    slope = shift * np.abs(odds / (1 + odds) + back / (1 + back))
+    swing = np.log(np.abs(1 + odds)) - np.log1p(nodes.odds_here)
+    return np.log(np.abs(root)) / shift, np.angle(root) / shift, slope, swing

@@ -6,18 +6,20 @@ moments are linear in the steps, the tail only gets smaller, and the errors of t
 
 from __future__ import annotations
 
-import dataclasses
 import math
 
 import numpy as np
 
 from hush.accounting.exact import search
-from hush.accounting.exact.contour import Line, Sum, log_chernoff
-from hush.accounting.exact.layers import Ordinary
+from hush.accounting.exact.contour import Line
+from hush.accounting.exact.layers import DIGITS, Ordinary
 from hush.accounting.exact.phases import Direction, Floats, Phases
-from hush.accounting.exact.transforms import Whole
+from hush.accounting.exact.transforms import UNIT, Complexes, Whole
 
 ROOM = 1.5
+_MORE_DIGITS = 6.0  # aliases grow with the steps
+_CLOSE = 1e-9  # how far below the delta given the bound may end, relatively
+_MOST_ROUNDS = 12  # of Newton's method
 
 
 class Gauge:
@@ -30,20 +32,20 @@ class Gauge:
             return
         part, line = self._line.part, self._line
         assert isinstance(part, Whole)
-        self._along = part.step_log_along(line.z.imag)
-        self._moments = part.step_log_moments(line.orders)
-        self._kernel = np.log(line.z * (line.z + 1)) + math.log(line.period)
-        self._kernel[1:] -= math.log(2)
+        self._z, self._size = line.z, np.abs(line.z)
         self._axis = np.log(part.moment)
-        self._rest, self._rest_orders = part.rest(line.z), np.real(part.rest(line.orders))
-        self._constant = log_chernoff(line.orders, np.zeros_like(line.orders))
+        self._along = part.step_log_along(line.z.imag) + self._axis
+        self._fixed = part.rest(line.z) - np.log(line.z * (line.z + 1)) - math.log(line.period)
+        self._fixed[1:] += math.log(2)
+        self._log_errors = np.logaddexp(line.log_beyond, line.log_blur + math.log(ROOM))
+        self._last = float(phases.steps), self.epsilon, 0.0  # steps, epsilon, and epsilon's growth with one step
 
     def _found(self, phases: Phases, direction: Direction) -> tuple[Line | None, float]:
         ordinary = Ordinary(phases, direction, math.log(self.delta))
         epsilon, trusted, interval = search.ordinary_answer(ordinary, ordinary.chernoff_epsilon())
         if not trusted or not interval[1] * (1 - 1e-6) <= interval[0]:
             return None, math.inf
-        line = ordinary.line(epsilon, search.LITTLE_WORK)
+        line = ordinary.line(epsilon, search.LITTLE_WORK, DIGITS + _MORE_DIGITS)
         return None if line is None else ordinary.sharpened(line, epsilon, search.LITTLE_WORK), epsilon
 
     @property
@@ -51,31 +53,45 @@ class Gauge:
         """Whether a line was found; where not, another way must answer."""
         return self._line is not None
 
+    @property
+    def most(self) -> Floats:
+        """The largest counts in reach of the line."""
+        return ROOM * self.phases.times
+
     def serves(self, times: Floats) -> bool:
         """Whether these counts are in reach of the line."""
-        return bool((times >= self.phases.times).all() and (times <= ROOM * self.phases.times).all())
+        return bool((times >= self.phases.times).all() and (times <= self.most).all())
 
     def upper_epsilon(self, times: Floats) -> float:
-        """A safe epsilon after these counts of steps."""
-        total = Sum([self._scaled(times)])
-        self.epsilon = total.solve(self.delta, self.epsilon)
-        return search.upper_end(total, self.epsilon, self.delta)
+        """A safe epsilon after these counts of steps: where delta with all its errors is a hair below the one given."""
+        steps = float(times.sum())
+        last_steps, last, growth = self._last
+        epsilon, log_terms, log_errors = last + growth * (steps - last_steps), *self._after(times)
+        for _ in range(_MOST_ROUNDS):
+            bound, slope = self._bound(log_terms, log_errors, epsilon)
+            if not (slope < 0 < bound < math.inf):
+                break
+            excess = math.log(bound / self.delta)
+            if -_CLOSE < excess <= 0:
+                self._last = steps, epsilon, (epsilon - last) / max(steps - last_steps, 1.0)
+                return epsilon
+            epsilon = epsilon + (excess + 0.5 * _CLOSE) * bound / -slope
+        return math.inf
 
     def is_below(self, times: Floats, epsilon: float) -> bool:
         """Whether this direction surely costs no more than epsilon after these counts of steps."""
-        total = Sum([self._scaled(times)])
-        return total.value(epsilon)[0] + total.above(epsilon) <= self.delta
+        return self._bound(*self._after(times), epsilon)[0] <= self.delta
 
-    def _scaled(self, times: Floats) -> Line:
-        line = self._line
-        assert line is not None
-        axis, extra = float(self._axis @ times), times - self.phases.times
-        shift = float(self._axis @ extra)
-        return dataclasses.replace(
-            line,
-            log_terms=self._along @ times + axis + self._rest - self._kernel,
-            log_chernoff=self._moments @ times + self._rest_orders + self._constant,
-            log_beyond=line.log_beyond + shift,
-            log_blur=line.log_blur + shift + math.log(ROOM),
-            far_mass=line.far_mass * ROOM,
-        )
+    def _after(self, times: Floats) -> tuple[Complexes, float]:
+        """The line's terms after these counts, and the log of its errors."""
+        log_errors = self._log_errors + float(self._axis @ (times - self.phases.times))
+        return self._along @ times + self._fixed, log_errors
+
+    def _bound(self, log_terms: Complexes, log_errors: float, epsilon: float) -> tuple[float, float]:
+        """An upper bound on delta(epsilon), and the slope of delta. Aliases only add to the rule."""
+        assert self._line is not None
+        terms = np.exp(log_terms - self._z * epsilon)
+        value, slope, sizes = float(terms.real.sum()), -float((self._z @ terms).real), np.abs(terms)
+        rounding = UNIT * (len(terms) * float(sizes.sum()) + 2 * abs(epsilon) * float(sizes @ self._size))
+        errors = math.exp(min(log_errors - self._z[0].real * epsilon, 600.0))
+        return value + rounding + errors + ROOM * self._line.far_mass, slope

@@ -17,17 +17,17 @@ from collections.abc import Iterator
 import numpy as np
 from scipy.special import ndtr
 
-from hush.accounting.exact.contour import Line, Sum, line_of, log_chernoff
+from hush.accounting.exact.contour import Line, Sum, likely_height, line_of, log_chernoff
 from hush.accounting.exact.nodes import EDGE_DISTANCE, Nodes, TooManyNodes
 from hush.accounting.exact.phases import Direction, Floats, Phases
 from hush.accounting.exact.transforms import Cut, Jumps, Whole
 
-DIGITS = 27.0  # errors are kept below e^-27 of delta on an ordinary line
-_LAYER_DIGITS = 23.0
+DIGITS = 23.0  # errors are kept below e^-23 of delta on an ordinary line
+_LAYER_DIGITS = 18.0
 _SPAN = np.exp(np.linspace(-6.8, 1.4, 28))  # orders looked at, over the typical one
 FLOOR = 0.75  # what is dropped near epsilon is negligible down to this share of it
 _MOST_NODES = 20_000  # of one layer, for each phase
-_RATIO = 3.0  # between the levels of two layers
+_RATIO = 5.0  # between the levels of two layers
 
 
 class Ordinary:
@@ -35,6 +35,7 @@ class Ordinary:
 
     def __init__(self, phases: Phases, direction: Direction, log_delta: float) -> None:
         self.phases, self.direction, self.log_delta = phases, direction, log_delta
+        self.found: Line | None = None  # the last line on which an answer was looked for
         self.part = Whole(Nodes(phases, direction, log_delta, digits=DIGITS))
         self.orders = _typical_order(phases, direction, log_delta) * _SPAN
         for _ in range(4):
@@ -51,9 +52,9 @@ class Ordinary:
         """About the Rényi bound on log delta at epsilon; a first guess."""
         return min(float((self.constants - self.orders * epsilon).min()), 0.0)
 
-    def line(self, epsilon: float, most_work: float) -> Line | None:
+    def line(self, epsilon: float, most_work: float, digits: float = DIGITS) -> Line | None:
         """The line for an answer near epsilon, as good as these nodes allow."""
-        return line_of(self.part, self.orders, self.constants, epsilon, digits=DIGITS, most_work=most_work)
+        return line_of(self.part, self.orders, self.constants, epsilon, digits=digits, most_work=most_work)
 
     def sharpened(self, line: Line, epsilon: float, most_work: float) -> Line:
         """The line itself, or one on finer nodes where the loss turns too fast for these."""
@@ -71,24 +72,33 @@ def _sharpened(line: Line, orders: Floats, constants: Floats, epsilon: float, di
     most_work *= max(1.0, len(nodes.times) / 8)  # many phases are many products, but each is small
     if not nodes.stretched_count(fastest, highest, -60 / part.order) * len(line.z) < most_work:
         return line
-    try:
-        finer = Nodes(
-            nodes.phases,
-            nodes.direction,
-            nodes.log_delta,
-            digits=digits,
-            fastest=fastest,
-            highest=highest,
-            lowest=-60 / part.order,
-            has_cut=cut is not None,
-        )
-    except TooManyNodes:
+    finer = _finer(nodes, fastest, highest, -60 / part.order, digits, has_cut=cut is not None)
+    if finer is None:
         return line
     sharper = Whole(finer, cut)
     if cut is not None:  # the coarse nodes' moments may miss the cut
         constants = log_chernoff(orders, sharper.log_moments(orders))
     found = line_of(sharper, orders, constants, epsilon, digits=digits, most_work=most_work)
     return line if found is None else found
+
+
+def _finer(
+    nodes: Nodes, fastest: float, highest: float, lowest: float, digits: float, *, has_cut: bool
+) -> Nodes | None:
+    """Nodes for the same phases that follow the loss at that height; None where they are too many."""
+    try:
+        return Nodes(
+            nodes.phases,
+            nodes.direction,
+            nodes.log_delta,
+            digits=digits,
+            fastest=fastest,
+            highest=highest,
+            lowest=lowest,
+            has_cut=has_cut,
+        )
+    except TooManyNodes:
+        return None
 
 
 def _typical_order(phases: Phases, direction: Direction, log_delta: float) -> float:
@@ -128,7 +138,9 @@ def _stack(
 ) -> Sum | None:
     """The lines of all layers from this level up, and of what is below it unless that is neglected."""
     lines, extra = [], plain.far_mass + neglected + 2 * plain.phases.steps * float(ndtr(-sharpness))
-    for part in _parts(plain, sharpness, level, bottom=not neglected):
+    top, above = _top(plain, sharpness, level)
+    extra += above
+    for part in _parts(plain, sharpness, level, top, bottom=not neglected):
         reach = epsilon if isinstance(part, Whole) else max(epsilon, part.lower.level)
         orders = np.geomspace(0.05 / reach, 600 / epsilon, 40)
         constants = log_chernoff(orders, part.log_moments(orders))
@@ -136,6 +148,8 @@ def _stack(
         if isinstance(part, Jumps) and bound < plain.log_delta - _LAYER_DIGITS:
             extra += math.exp(bound)
             continue
+        if isinstance(part, Whole):
+            part, constants = _resolved(part, orders, constants, epsilon)
         line = line_of(part, orders, constants, epsilon, digits=_LAYER_DIGITS, most_work=most_work)
         if line is None:
             return None
@@ -145,13 +159,47 @@ def _stack(
     return Sum(lines, extra)
 
 
-def _parts(plain: Nodes, sharpness: float, level: float, *, bottom: bool) -> Iterator[Whole | Jumps]:
-    """The part below the first level where it counts, then layer upon layer up to the largest loss."""
+def _top(plain: Nodes, sharpness: float, level: float) -> tuple[float, float]:
+    """The lowest level above which all losses together are negligible, and a bound on what they add to delta."""
+    highest = float(plain.loss.max())
+    levels = level * _RATIO ** np.arange(1, max(math.ceil(math.log(highest / level, _RATIO)), 1) + 1)
+    # A loss in (x_j, x_{j+1}] passes the soft cut with the weight at x_{j+1} at most; x in units of the level.
+    places = np.linspace(0.0, 1.5, 241)
+    weight = np.append(ndtr((places[1:] - 1) * sharpness), 1.0)
+    for cut in levels:
+        masses = np.exp(plain.log_mass_above(cut * places))
+        bound = float(masses[0] * weight[0] + masses[1:] @ np.diff(weight)) + float(plain.times.sum()) * float(
+            ndtr(-sharpness)
+        )
+        if bound < math.exp(plain.log_delta - _LAYER_DIGITS):
+            return float(cut), bound
+    return math.inf, 0.0
+
+
+def _resolved(part: Whole, orders: Floats, constants: Floats, epsilon: float) -> tuple[Whole, Floats]:
+    """The part below a cut on nodes that resolve it, for the height that its line will likely have; or as it is."""
+    nodes, cut = part.nodes, part.cut
+    assert cut is not None
+    likely = likely_height(part, orders, constants, epsilon, _LAYER_DIGITS)
+    if likely is None:
+        return part, constants
+    fastest, highest = max(1.3 * likely, 10 / cut.softness), cut.level + EDGE_DISTANCE * cut.softness
+    if not nodes.stretched_count(fastest, highest, -60 / part.order) < _MOST_NODES * len(nodes.times):
+        return part, constants
+    finer = _finer(nodes, fastest, highest, -60 / part.order, _LAYER_DIGITS, has_cut=True)
+    if finer is None:
+        return part, constants
+    sharper = Whole(finer, cut)
+    return sharper, log_chernoff(orders, sharper.log_moments(orders))
+
+
+def _parts(plain: Nodes, sharpness: float, level: float, top: float, *, bottom: bool) -> Iterator[Whole | Jumps]:
+    """The part below the first level where it counts, then layer upon layer up to the top."""
     if bottom:
         yield Whole(plain, Cut(level, level / sharpness))
-    top = float(plain.loss.max())
-    while level < top:
-        upper = Cut(_RATIO * level, _RATIO * level / sharpness) if _RATIO * level < top else None
+    highest = float(plain.loss.max())
+    while level < min(top, highest) * (1 - 1e-9):
+        upper = Cut(_RATIO * level, _RATIO * level / sharpness) if _RATIO * level < highest else None
         lower = Cut(level, level / sharpness)
         yield Jumps(_resolving(plain, lower, upper), lower, upper)
         level *= _RATIO
@@ -175,9 +223,8 @@ def _negligible_level(nodes: Nodes, sharpness: float, epsilon: float, depths: ra
 def _bound_below(plain: Nodes, cut: Cut, orders: Floats, epsilon: float) -> float:
     """log of Chernoff's bound for all losses below the cut, on nodes that resolve it."""
     nodes = _resolving(plain, cut, cut)
-    moments = Whole(nodes, cut).log_moments(orders)
-    missing = 2 * np.array([nodes.cropped(float(order)) for order in orders])
-    return float((log_chernoff(orders, moments + missing) - orders * FLOOR * epsilon).min())
+    moments = Whole(nodes, cut).log_moments(orders) + 2 * nodes.cropped_at(orders)
+    return float((log_chernoff(orders, moments) - orders * FLOOR * epsilon).min())
 
 
 def _resolving(plain: Nodes, lower: Cut, upper: Cut | None) -> Nodes:

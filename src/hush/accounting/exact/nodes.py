@@ -14,19 +14,21 @@ drops a far tail; its mass is known in closed form and counted against the upper
 
 from __future__ import annotations
 
+import copy
 import math
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import log_ndtr, ndtr
+from scipy.special import erfcx, ndtr
 
 from hush.accounting.exact.phases import Direction, Floats, Phases
 
 WINDOW = 1.0  # softness of the far window, in units of the noise
 _SPREAD = math.sqrt(1 + WINDOW**2)
 _LEFTMOST = 10.0  # nodes further left weigh less than 1e-23 and carry no large loss
+_LEFT_MASS = float(ndtr(-_LEFTMOST))
 EDGE_DISTANCE = 13.0
 EDGE = float(ndtr(-EDGE_DISTANCE))  # weight left by a cut that many softnesses below
 _MOST_NODES = 3e5
@@ -40,8 +42,23 @@ def log_mixture(sampling_prob: Floats | float, exponent: Floats) -> Floats:
     small = np.log1p(sampling_prob * np.expm1(np.minimum(exponent, 30.0)))
     if exponent.max() <= 30:
         return np.asarray(small)
-    large = np.logaddexp(np.log1p(-np.asarray(sampling_prob)), np.log(sampling_prob) + exponent)
+    odds_against = (1 - sampling_prob) / sampling_prob
+    large = np.log(sampling_prob) + exponent + np.log1p(odds_against * np.exp(-np.maximum(exponent, 30.0)))
     return np.where(exponent <= 30, small, large)
+
+
+def log_tails(place: Floats) -> tuple[Floats, Floats]:
+    """log ndtr(x) and log ndtr(-x) together, from one evaluation."""
+    distance = np.abs(place)
+    small = np.log(0.5 * erfcx(math.sqrt(0.5) * distance)) - 0.5 * distance * distance
+    large = np.log1p(-np.exp(small))
+    negative = place < 0
+    return np.where(negative, small, large), np.where(negative, large, small)
+
+
+def _turned(odds: Floats, cosine: Floats, sine: Floats) -> tuple[Floats, Floats]:
+    """log modulus and argument of 1 + odds * (cosine + i sine)."""
+    return 0.5 * np.log1p(odds * (2 * cosine + odds)), np.arctan2(odds * sine, 1 + odds * cosine)
 
 
 class TooManyNodes(Exception):
@@ -79,6 +96,7 @@ class Nodes:
         turns = fastest * self.shift  # radians per unit of u where the loss is steepest
         self._stretch = fastest / self._PACE if has_cut or turns.max() > _MANY_TURNS else 0.0
         self._highest, self._lowest = highest, lowest
+        self._leftmost_loss = np.zeros_like(self.shift)
         low, high = self._range(log_delta)
         depth = digits + _CUSHION + math.log(phases.steps)
         widest = 3.0 if self._stretch else math.sqrt(depth)
@@ -110,6 +128,15 @@ class Nodes:
         limit = np.log1p(math.expm1(min(loss, 600.0)) / self.prob)
         return np.asarray((limit + self.shift**2 / 2) / self.shift)
 
+    def log_mass_above(self, losses: Floats) -> Floats:
+        """log of a bound on the expected number of steps with a loss above each of these ("remove", "replace")."""
+        # w(-u) >= 1 - q, so under "replace" the loss is at most log w(u) - log(1 - q).
+        back = np.log1p(-self.prob) if self.direction == "replace" else np.zeros_like(self.prob)
+        rise = np.expm1(np.minimum(losses[:, None] + back, 600.0)) / self.prob
+        edge = np.log1p(np.maximum(rise, -1 + 1e-300)) / self.shift + self.shift / 2
+        mass = (1 - self.prob) * ndtr(-edge) + self.prob * ndtr(self.shift - edge)
+        return np.asarray(np.log(np.maximum(mass @ self.times, 1e-300)))
+
     def stretched_count(self, fastest: float, highest: float, lowest: float) -> float:
         """About how many nodes the same phases would need at that speed between those losses."""
         if math.isinf(highest) and float((fastest * self.shift).max()) <= _MANY_TURNS:
@@ -119,20 +146,44 @@ class Nodes:
         return len(self.u) + float(np.abs(reach).sum()) * fastest / self._PACE / 0.2
 
     @property
+    def has_twin(self) -> bool:
+        """Whether `twin` serves: evenly spaced nodes of the direction "remove"."""
+        return self.direction == "remove" and not self._stretch and not self.is_cropped
+
+    def twin(self) -> Nodes:
+        """The direction "add" on these very nodes. Left of them its losses are at most -log(1 - q)."""
+        twin = copy.copy(self)
+        twin.__dict__.pop("weight", None)
+        twin.direction, twin._sign, twin.far, twin.far_mass = "add", -1.0, None, 0.0
+        twin.loss = -self.loss
+        twin.log_weight = self.log_weight - (self.loss + self.log_window)
+        twin._leftmost_loss = -np.log1p(-self.prob)
+        return twin
+
+    @property
     def is_cropped(self) -> bool:
         """Whether the nodes leave out losses that carry more than a negligible part of the density."""
         return math.isfinite(self._highest) or math.isfinite(self._lowest)
 
     def cropped(self, order: float) -> float:
         """Bound on what the missing nodes would add to all steps' transforms at this order."""
-        total = float(self.times.sum()) * float(ndtr(-_LEFTMOST))
+        return float(self.cropped_at(np.array([order]))[0])
+
+    def cropped_at(self, orders: Floats) -> Floats:
+        """The same at several orders."""
+        left = np.exp(np.minimum(np.multiply.outer(orders, self._leftmost_loss), 600.0))
+        total = left @ self.times * _LEFT_MASS
         if math.isfinite(self._lowest):
-            total += float(self.times.sum()) * math.exp(max(order * self._lowest, -700.0))
+            total = total + self.phases.steps * np.exp(np.maximum(orders * self._lowest, -700.0))
         if math.isfinite(self._highest):
-            edge = self._place_of(self._highest)
-            mass = (1 - self.prob) * ndtr(-edge) + self.prob * ndtr(self.shift - edge)
-            total += float(self.times @ mass) * EDGE * math.exp(min(order * self._highest, 600.0))
-        return total
+            total = total + self._edge_mass * np.exp(np.minimum(orders * self._highest, 600.0))
+        return np.asarray(total)
+
+    @cached_property
+    def _edge_mass(self) -> float:
+        edge = self._place_of(self._highest)
+        mass = (1 - self.prob) * ndtr(-edge) + self.prob * ndtr(self.shift - edge)
+        return float(self.times @ mass) * EDGE
 
     def _place(self, low: Floats, high: Floats) -> None:
         first, last = (edge + self._stretch * self._distance(edge) for edge in (low, high))
@@ -177,15 +228,12 @@ class Nodes:
         prob, shift = self.spread(self.prob), self.spread(self.shift)
         for _ in range(3):
             image = u + self._stretch * self._sign * self._loss_at(u, prob, shift)
-            u = u - (image - t) / (1 + self._stretch * self.slope_at(u))
+            u = u - (image - t) / (1 + self._stretch * self._slope_at(u))
         return u
 
-    def odds(self, u: NDArray[Any]) -> NDArray[Any]:
+    def odds(self, u: Floats) -> Floats:
         """q / (1 - q) * exp(m u - m^2 / 2): the odds that this output came from the shifted component."""
-        exponent = self._shift_here * u + self._log_odds
-        if np.iscomplexobj(u):
-            return np.asarray(np.exp(np.minimum(exponent.real, 300.0) + 1j * exponent.imag))
-        return np.asarray(np.exp(np.minimum(exponent, 300.0)))
+        return np.asarray(np.exp(np.minimum(self._shift_here * u + self._log_odds, 300.0)))
 
     @cached_property
     def _shift_here(self) -> Any:
@@ -206,6 +254,25 @@ class Nodes:
         return np.asarray(self.odds(-self.u))
 
     @cached_property
+    def _log_here(self) -> Floats:
+        return np.log1p(self.odds_here)
+
+    @cached_property
+    def _log_back(self) -> Floats:
+        return np.log1p(self.odds_back)
+
+    def turned(self, offset: Floats) -> tuple[Floats, Floats, Floats]:
+        """At u + i offset against u: the change of log |w|, that of Re |loss|, and Im |loss|."""
+        angle = self._shift_here * offset
+        cosine, sine = np.cos(angle), np.sin(angle)
+        swing, turn = _turned(self.odds_here, cosine, sine)
+        swing = swing - self._log_here
+        if self.direction != "replace":
+            return swing, swing, turn
+        swing_back, turn_back = _turned(self.odds_back, cosine, -sine)
+        return swing, swing - (swing_back - self._log_back), turn - turn_back
+
+    @cached_property
     def slope(self) -> Floats:
         """d|loss|/du at the nodes."""
         share = self.odds_here / (1 + self.odds_here)
@@ -213,14 +280,14 @@ class Nodes:
             share = share + self.odds_back / (1 + self.odds_back)
         return np.asarray(self.spread(self.shift) * share)
 
-    def slope_at(self, u: NDArray[Any]) -> NDArray[Any]:
-        """d|loss|/du, for real or complex u."""
+    def _slope_at(self, u: Floats) -> Floats:
+        """d|loss|/du, for real u."""
         odds = self.odds(u)
         share = odds / (1 + odds)
         if self.direction == "replace":
             back = self.odds(-u)
             share = share + back / (1 + back)
-        return np.asarray(self.spread(self.shift) * share)
+        return np.asarray(self._shift_here * share)
 
     def _weigh(self) -> None:
         prob, shift = self.spread(self.prob), self.spread(self.shift)
@@ -232,38 +299,47 @@ class Nodes:
         if self.direction != "add":
             log_weight = log_weight + mixture
         if self.far is not None:
-            self.log_window = log_ndtr((self.spread(self.far) - self.u) / WINDOW)
+            self.log_window, self.log_outside = log_tails((self.spread(self.far) - self.u) / WINDOW)
             log_weight = log_weight + self.log_window
         self.log_weight: Floats = log_weight
 
-    def lowered(self, height: float) -> tuple[NDArray[np.complex128], Floats]:
-        """A path below the real line, and the weight that the trapezoid rule's error puts on each of its points.
+    def lowered(self, height: float) -> tuple[Floats, Floats]:
+        """Offsets of a path below the real line, and the weight that the trapezoid rule's error puts on its points.
 
         By Cauchy, the error is at most twice the integral of |f| / (e^{2 pi depth / spacing} - 1) along any such path
         in the strip (Trefethen and Weideman 2014, section 5). Where e^{iyL} turns fast the path stays shallow.
         """
-        spacing = self.spread(self.spacing)
         if self._stretch:
             return self._lowered_evenly
         pace = max(height, self._fastest) / _SHALLOW
         depth = 1 / (1 / self.spread(self.strip) + pace * self.slope)
         tangent = depth * depth * pace * self.bend
-        weight = np.sqrt(1 + tangent * tangent) * 2 / np.expm1(2 * math.pi * depth / spacing)
-        return self.u - 1j * depth, weight
+        return -depth, self._error_weight(depth, tangent)
+
+    def _error_weight(self, depth: Floats, tangent: Floats) -> Floats:
+        return np.asarray(
+            np.sqrt(1 + tangent * tangent) * 2 / np.expm1(2 * math.pi * depth / self.spread(self.spacing))
+        )
 
     @cached_property
-    def _lowered_evenly(self) -> tuple[NDArray[np.complex128], Floats]:
-        """The same for stretched nodes, at constant depth in the variable in which they are evenly spaced."""
+    def _lowered_evenly(self) -> tuple[Floats, Floats]:
+        """The same for stretched nodes: what counts is the depth in t, the variable in which they are evenly spaced."""
         depth = self.spread(self.strip)
-        here = 1 + self._stretch * self.slope
-        moved = self.u - 1j * depth / here
-        target = self.u + self._stretch * self._bare_loss(self.u) - 1j * depth
-        for _ in range(4):
-            moved = moved - (moved + self._stretch * self._bare_loss(moved) - target) / (
-                1 + self._stretch * self.slope_at(moved)
-            )
-        stretch = np.abs(here / (1 + self._stretch * self.slope_at(moved)))
-        return moved, stretch * 2 / np.expm1(2 * math.pi * depth / self.spread(self.spacing))
+        offset = depth / (1 + self._stretch * self.slope)
+        tangent = offset * offset * self._stretch * self.bend / depth
+        _, change, turn = self.turned(offset)
+        weight = self._error_weight(offset + self._stretch * turn, tangent)
+        moved = self.u + self._stretch * (self._sign * self.loss + change)
+        if not (np.diff(moved) > 0)[self._is_inner].all():  # the path's image in t must not fold
+            weight = np.full_like(weight, math.inf)
+        return -offset, weight
+
+    @cached_property
+    def _is_inner(self) -> NDArray[np.bool_]:
+        """Whether a node and the next belong to one phase."""
+        inner = np.ones(len(self.u) - 1, dtype=np.bool_)
+        inner[self.start[1:] - 1] = False
+        return inner
 
     @cached_property
     def bend(self) -> Floats:
@@ -272,11 +348,6 @@ class Nodes:
         if self.direction == "replace":
             bend = bend - self.odds_back / (1 + self.odds_back) ** 2
         return np.asarray(self.spread(self.shift) ** 2 * bend)
-
-    def _bare_loss(self, u: NDArray[Any]) -> NDArray[Any]:
-        """log(1 + odds) and its mirror image, which is |loss| up to a constant; for real or complex u."""
-        loss = np.log1p(self.odds(u))
-        return np.asarray(loss - np.log1p(self.odds(-u)) if self.direction == "replace" else loss)
 
     @cached_property
     def weight(self) -> Floats:

@@ -13,16 +13,17 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import log_ndtr, ndtr
+from scipy.special import ndtr
 
-from hush.accounting.exact.nodes import Nodes
+from hush.accounting.exact.nodes import Nodes, log_tails
 from hush.accounting.exact.phases import Floats, log_one_plus
 
 Complexes = NDArray[np.complex128]
 UNIT = 2.0**-52
 _LARGEST = 650.0  # exponents above this overflow
+_LEAST = -80.0
 _NOTHING = -1 + 1e-9
-_LARGE_PRODUCT = 20_000  # heights times nodes from which the exponentials are split
+_LARGE_PRODUCT = 2_500  # heights times nodes from which the exponentials are split
 
 
 @dataclass(frozen=True)
@@ -32,24 +33,37 @@ class Cut:
     level: float
     softness: float
 
-    def log_below(self, loss: Floats) -> Floats:
-        """Log weight of what stays below."""
-        return np.asarray(log_ndtr((self.level - loss) / self.softness))
+    def log_sides(self, loss: Floats) -> tuple[Floats, Floats]:
+        """Log weights of what stays below, and of what rises above."""
+        return log_tails((self.level - loss) / self.softness)
+
+
+def _turns(angle: Floats, count: int) -> Complexes:
+    """e^{i k angle} - 1 for k below count, relatively exact, each from at most log2(count) exponentials."""
+    rows = np.zeros((count, len(angle)), dtype=np.complex128)
+    size = 1
+    while size < count:
+        half = min(size, count - size)
+        sine, cosine = np.sin(0.5 * size * angle), np.cos(0.5 * size * angle)
+        turn = 2 * sine * (1j * cosine - sine)
+        rows[size : size + half] = rows[:half] + turn * (1 + rows[:half])
+        size *= 2
+    return rows
 
 
 def _split_waves(nodes: Nodes, heights: Floats, weights: tuple[Floats, ...]) -> list[tuple[Floats, Floats]]:
-    """The same by e^{i(am+b)t} = e^{iamt} e^{ibt}: few exponentials and a matrix product, at a little more rounding."""
+    """The same by e^{i(a+b)} - 1 = AB + A + B with A = e^{ia} - 1, B = e^{ib} - 1: few exponentials, one product."""
     count, step = len(heights), float(heights[1])
     block = math.isqrt(count) + 1
-    small = np.exp(1j * step * np.multiply.outer(nodes.loss, np.arange(block)))
-    large = np.exp(1j * step * block * np.multiply.outer(np.arange(-(-count // block)), nodes.loss))
+    small, large = _turns(step * nodes.loss, block), _turns(step * block * nodes.loss, -(-count // block))
     ends = np.append(nodes.start[1:], len(nodes.loss))
     result = []
     for weight in weights:
-        columns = [
-            ((large[:, begin:end] * weight[begin:end]) @ small[begin:end]).ravel()[:count] - weight[begin:end].sum()
-            for begin, end in zip(nodes.start, ends, strict=True)
-        ]
+        columns = []
+        for begin, end in zip(nodes.start, ends, strict=True):
+            weighed, fine = large[:, begin:end] * weight[begin:end], small[:, begin:end]
+            both = weighed @ fine.T + weighed.sum(axis=1)[:, None] + fine @ weight[begin:end]
+            columns.append(both.ravel()[:count])
         values = np.stack(columns, axis=1)
         result.append((values.real, values.imag))
     return result
@@ -58,9 +72,12 @@ def _split_waves(nodes: Nodes, heights: Floats, weights: tuple[Floats, ...]) -> 
 class Whole:
     """The product of all steps' transforms, for losses below `cut` where one is given."""
 
-    def __init__(self, nodes: Nodes, cut: Cut | None = None) -> None:
+    def __init__(self, nodes: Nodes, cut: Cut | None = None, log_below: Floats | None = None) -> None:
         self.nodes, self.cut = nodes, cut
-        self.log_weight = nodes.log_weight if cut is None else nodes.log_weight + cut.log_below(nodes.loss)
+        if cut is not None and log_below is None:
+            log_below = cut.log_sides(nodes.loss)[0]
+        self.log_below = log_below
+        self.log_weight = nodes.log_weight if log_below is None else nodes.log_weight + log_below
         self.weight = nodes.weight if cut is None else np.exp(self.log_weight)
         self.far_mass = nodes.far_mass
         # Moments are kept relative to 1 where the nodes carry the whole density; where some were cropped they can't be.
@@ -72,7 +89,12 @@ class Whole:
         """log E e^{order * total loss} for ascending real orders; infinite where it overflows."""
         nodes = self.nodes
         product = np.multiply.outer(orders, nodes.loss)
-        fits = (product + self.log_weight).max(axis=1) < _LARGEST
+        weighed = product + self.log_weight
+        fits = weighed.max(axis=1) < _LARGEST
+        if not nodes.is_cropped and product[-1].max() > _LARGEST:
+            # Where e^product would overflow by itself it is held back, so it must carry nothing: a moment that came
+            # out too small would spoil Chernoff's bound.
+            fits &= np.where(product > _LARGEST, weighed, -math.inf).max(axis=1) < _LEAST
         count = len(orders) if fits.all() else int(np.argmin(fits))
         result = np.full(len(orders), math.inf)
         excess = self._excess(product[:count])
@@ -80,10 +102,6 @@ class Whole:
         sums = np.log1p(np.maximum(excess, _NOTHING)) @ nodes.times + self.rest(orders[:count])
         result[:count] = np.where(sound, sums, math.inf)
         return result
-
-    def step_log_moments(self, orders: Floats) -> Floats:
-        """log E e^{order * loss} of one step of each phase, for orders that do not overflow."""
-        return np.log1p(self._excess(np.multiply.outer(orders, self.nodes.loss)))
 
     def _excess(self, exponent: Floats) -> Floats:
         """E e^exponent - 1 for each phase."""
@@ -129,11 +147,17 @@ class Whole:
         ((real, imaginary),) = self.waves(heights, self.tilted)
         return log_one_plus(real + 1j * imaginary)
 
+    def log_sizes(self, heights: Floats) -> Floats:
+        """log of |transform| at order + i * height over its value at order, at any heights, as the nodes have it."""
+        turns = np.multiply.outer(heights, self.nodes.loss)
+        real, imaginary = (self.nodes.sums(wave * self.tilted) for wave in (np.cos(turns), np.sin(turns)))
+        sizes = 0.5 * np.log(np.maximum(real * real + imaginary * imaginary, 1e-300)) @ self.nodes.times
+        return np.asarray(sizes + self._rest_along(heights).real)
+
     def waves(self, heights: Floats, *weights: Floats) -> list[tuple[Floats, Floats]]:
         """Real and imaginary part of sum(weight * (e^{i height loss} - 1)) per height and phase, for each weight."""
         nodes = self.nodes
-        self.is_split = len(heights) * len(nodes.loss) > _LARGE_PRODUCT
-        if self.is_split:
+        if len(heights) * len(nodes.loss) > _LARGE_PRODUCT:
             return _split_waves(nodes, heights, weights)
         half = np.multiply.outer(0.5 * heights, nodes.loss)
         sine, cosine = np.sin(half), np.cos(half)
@@ -148,11 +172,13 @@ class Whole:
 
     def rounding(self, height: float) -> float:
         """Bound on the rounding error of the transform up to that height, over its value on the axis."""
-        drift = self.drift + (float(self.nodes.times.sum()) if self.is_split else 0.0)
+        nodes = self.nodes
+        # Each e^{i height loss} - 1 is a sum of products of at most log2(heights) factors, all at most 2.
+        turns = float(nodes.times @ nodes.sums(self.tilted * np.minimum(height * np.abs(nodes.loss), 4.0)))
         # Each bounded loss is rounded once in its closed form, and as often as it occurs.
         reach = sum(count * loss.largest for loss, count in self.nodes.phases.bounded)
         closed = 16 * reach * (self.order + height) + 4 * abs(self._rest_here)
-        return UNIT * (24 + 12 * drift + 6 * height * self.speed + closed)
+        return UNIT * (24 + 12 * self.drift + 6 * height * self.speed + 24 * turns + closed)
 
 
 class Jumps:
@@ -160,30 +186,34 @@ class Jumps:
 
     def __init__(self, nodes: Nodes, lower: Cut, upper: Cut | None) -> None:
         self.nodes, self.lower, self.upper = nodes, lower, upper
-        self.below = Whole(nodes, upper)
+        kept, rises = lower.log_sides(nodes.loss)
         self.far_mass = 0.0
-        self.log_weight = nodes.log_weight + self._log_jump(nodes.loss)
-
-    def _log_jump(self, loss: Floats) -> Floats:
-        rises = log_ndtr((loss - self.lower.level) / self.lower.softness)
-        if self.upper is None:
-            return np.asarray(rises)
+        if upper is None:
+            self.below = Whole(nodes)
+            self.log_weight = nodes.log_weight + rises
+            return
+        below, falls = upper.log_sides(nodes.loss)
+        self.below = Whole(nodes, upper, below)
         with np.errstate(divide="ignore"):
-            falls = log_ndtr((loss - self.upper.level) / self.upper.softness)
             low = rises + np.log1p(-np.exp(np.minimum(falls - rises, 0.0)))
-            high = np.log(np.maximum(np.exp(self.upper.log_below(loss)) - np.exp(self.lower.log_below(loss)), 0.0))
-        return np.asarray(np.where(loss > self.lower.level, high, low))
+            high = np.log(np.maximum(np.exp(below) - np.exp(kept), 0.0))
+        self.log_weight = nodes.log_weight + np.where(nodes.loss > lower.level, high, low)
 
     def log_moments(self, orders: Floats) -> Floats:
         """log of the part's moment generating function for ascending real orders."""
-        base = self.below.log_moments(orders)
-        count = int(np.isfinite(base).sum())
-        product = np.multiply.outer(orders[:count], self.nodes.loss)
-        whole = self.nodes.sums(np.exp(product + self.below.log_weight))
-        share = np.minimum(self.nodes.sums(np.exp(product + self.log_weight)) / whole, 1 - UNIT)
+        nodes = self.nodes
+        exponent = np.multiply.outer(orders, nodes.loss) + self.below.log_weight
+        fits = exponent.max(axis=1) < _LARGEST
+        count = len(orders) if fits.all() else int(np.argmin(fits))
+        tilted = np.exp(exponent[:count])
+        whole = nodes.sums(tilted)
+        share = np.minimum(nodes.sums(tilted * np.exp(self.log_weight - self.below.log_weight)) / whole, 1 - UNIT)
+        result = np.full(len(orders), math.inf)
         with np.errstate(divide="ignore"):
-            base[:count] += np.log(-np.expm1(np.log1p(-share) @ self.nodes.times))
-        return base
+            part = np.log(-np.expm1(np.log1p(-share) @ nodes.times))
+            sums = np.log(whole) @ nodes.times + self.below.rest(orders[:count]) + part
+        result[:count] = np.where((whole > 1e-9).all(axis=-1), sums, math.inf)
+        return result
 
     def tilt_to(self, order: float) -> float:
         """Fix the vertical line Re z = order; returns the log moment there."""
