@@ -8,26 +8,46 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from hush import accounting as accounting
+    from hush import data as data
     from hush import errors as errors
     from hush import events as events
+    from hush import gradients as gradients
     from hush import ledger as ledger
     from hush import rng as rng
+    from hush import sampling as sampling
+    from hush import training as training
+    from hush.gradients import ClippedSum as ClippedSum
+    from hush.gradients import check_isolation as check_isolation
+    from hush.gradients import clipped_sum as clipped_sum
     from hush.ledger import Ledger as Ledger
     from hush.privacy import Budget as Budget
     from hush.privacy import Evidence as Evidence
     from hush.privacy import Guarantee as Guarantee
     from hush.rng import Rng as Rng
+    from hush.training import PrivateGradients as PrivateGradients
+    from hush.training import Run as Run
+    from hush.training import TrainingPlan as TrainingPlan
+    from hush.training import fit as fit
 
 _HOME = {
     "Budget": "hush.privacy",
+    "ClippedSum": "hush.gradients",
     "Evidence": "hush.privacy",
     "Guarantee": "hush.privacy",
     "Ledger": "hush.ledger",
+    "PrivateGradients": "hush.training",
     "Rng": "hush.rng",
+    "Run": "hush.training",
+    "TrainingPlan": "hush.training",
+    "check_isolation": "hush.gradients",
+    "clipped_sum": "hush.gradients",
+    "fit": "hush.training",
 }
-_ROOMS = ("accounting", "errors", "events", "ledger", "privacy", "rng")
+_ROOMS = (
+    "accounting", "data", "errors", "events", "gradients", "ledger", "privacy", "rng", "sampling", "training",
+)  # fmt: skip
 
-__all__ = [*_HOME, *_ROOMS]
+__all__ = sorted([*_HOME, *_ROOMS])
 
 
 def __getattr__(name: str) -> object:

@@ -5,6 +5,11 @@
     ├── UnreadableFile (ValueError)      a file is truncated, edited or not what it claims to be
     ├── UnsupportedEvent (ValueError)    an accountant cannot bound an event, and says which
     ├── Unreachable (ValueError)         no noise, step count or sampling probability meets the budget
+    ├── NotIsolated (ValueError)         one example changes another's gradient, loss or a buffer
+    ├── NoRule                           the tape cannot serve a parameter, and says which and why
+    ├── NotLearning (RuntimeError)       a trainable parameter has not moved
+    ├── ResumeRefused (ValueError)       a checkpoint does not fit the plan, the model or the ledger
+    ├── DataMissing (OSError)            a data set is not at hand, and the message says how to get it
     ├── MissingExtra (ImportError)       an optional dependency is not installed
     └── LedgerError
         ├── BudgetExceeded               the charge does not fit under the account's cap
@@ -35,6 +40,26 @@ class UnsupportedEvent(HushError, ValueError):
 
 class Unreachable(HushError, ValueError):
     """No value of the unknown meets the budget."""
+
+
+class NotIsolated(HushError, ValueError):
+    """One example changes another's gradient, loss or a buffer, so no clipping can bound what it contributes."""
+
+
+class NoRule(HushError):
+    """The tape has no rule for a function that meets a trainable parameter; another method has to serve."""
+
+
+class NotLearning(HushError, RuntimeError):
+    """A trainable parameter has not moved, so the run would spend its budget for nothing."""
+
+
+class ResumeRefused(HushError, ValueError):
+    """A checkpoint does not fit the plan, the model, the data or the ledger."""
+
+
+class DataMissing(HushError, OSError):
+    """A data set is neither in the data folder nor in the cache."""
 
 
 class MissingExtra(HushError, ImportError):

@@ -1,0 +1,81 @@
+"""Batches: a tensor, a tuple or a mapping of tensors that share their first axis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from hush.errors import InvalidValue
+
+Batch: TypeAlias = Any  # a tensor, or a tuple, list or mapping of tensors and constants
+LossFunction: TypeAlias = Callable[..., Tensor]
+
+
+def call(loss_fn: LossFunction, model: nn.Module, batch: Batch) -> Tensor:
+    """`loss_fn(model, *batch)`, or with keywords where the batch is a mapping."""
+    if isinstance(batch, Tensor):
+        return loss_fn(model, batch)
+    if isinstance(batch, Mapping):
+        return loss_fn(model, **batch)
+    return loss_fn(model, *batch)
+
+
+def mapped(function: Callable[[Tensor], Any], batch: Batch) -> Batch:
+    """The same batch with the function applied to every tensor in it."""
+    if isinstance(batch, Tensor):
+        return function(batch)
+    if isinstance(batch, Mapping):
+        return {key: mapped(function, value) for key, value in batch.items()}
+    if isinstance(batch, tuple | list):
+        return tuple(mapped(function, value) for value in batch)
+    return batch
+
+
+def tensors(batch: Batch) -> Iterator[Tensor]:
+    """All tensors of the batch."""
+    if isinstance(batch, Tensor):
+        yield batch
+    elif isinstance(batch, Mapping):
+        for value in batch.values():
+            yield from tensors(value)
+    elif isinstance(batch, tuple | list):
+        for value in batch:
+            yield from tensors(value)
+
+
+def num_examples(batch: Batch) -> int:
+    """The number of examples: the length that all tensors of the batch share."""
+    sizes = {len(tensor) if tensor.ndim else None for tensor in tensors(batch)}
+    if len(sizes) != 1 or None in sizes:
+        raise InvalidValue(
+            "a batch must be tensors whose first axis is the example, all of one length; "
+            f"got lengths {sorted(map(str, sizes))}."
+        )
+    return int(sizes.pop() or 0)
+
+
+def take(batch: Batch, index: Tensor | slice) -> Batch:
+    """The examples at these places."""
+    return mapped(lambda tensor: tensor[index], batch)
+
+
+def split(batch: Batch, size: int) -> Iterator[Batch]:
+    """The batch in pieces of at most `size` examples."""
+    for start in range(0, num_examples(batch), size):
+        yield take(batch, slice(start, start + size))
+
+
+def checked_losses(losses: object, count: int) -> Tensor:
+    """The losses, if there is one for each example."""
+    if not isinstance(losses, Tensor) or losses.shape != (count,):
+        came = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
+        raise InvalidValue(
+            f"loss_fn must return one loss per example, shape ({count},); got {came}. "
+            "Use reduction='none', and average over tokens or pixels inside each example only."
+        )
+    if not torch.is_floating_point(losses):
+        raise InvalidValue(f"loss_fn must return floating-point losses; got {losses.dtype}.")
+    return losses

@@ -1,0 +1,209 @@
+"""The sum over examples of each example's clipped gradient: the one quantity that private training needs.
+
+    >>> import torch
+    >>> model = torch.nn.Linear(3, 2)
+    >>> def loss_fn(model, x, y):
+    ...     return torch.nn.functional.cross_entropy(model(x), y, reduction="none")
+    >>> batch = torch.randn(5, 3), torch.tensor([0, 1, 1, 0, 1])
+    >>> total = clipped_sum(model, loss_fn, batch, clip_norm=1.0)
+    >>> total.gradients["weight"].shape, total.norms.shape, total.method
+    (torch.Size([2, 3]), torch.Size([5]), 'tape')
+
+Edge cases: an empty batch gives zeros; a gradient of norm 0 stays 0; an example whose gradient is NaN or infinite
+counts as zero and is counted in `nonfinite` (that number is private data: do not release it). The model, its buffers,
+its training flags, its `.grad`s and the batch are as before.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from hush import _check
+from hush.errors import InvalidValue
+from hush.gradients import clipping as clip
+from hush.gradients import looped, methods
+from hush.gradients.batches import Batch, LossFunction, num_examples, split, take
+from hush.gradients.keeping import kept
+from hush.gradients.methods import METHODS, uses_by
+from hush.gradients.precision import wide
+from hush.gradients.uses import Rows, Use, measured
+
+Method = Literal["auto", "tape", "vectorized", "looped"]
+
+
+@dataclass(frozen=True, eq=False)
+class ClippedSum:
+    """What `clipped_sum` found. `norms` and `nonfinite` are private data."""
+
+    gradients: dict[str, Tensor]
+    norms: Tensor
+    nonfinite: int
+    method: str
+
+
+def clipped_sum(
+    model: nn.Module,
+    loss_fn: LossFunction,
+    batch: Batch,
+    clip_norm: float,
+    *,
+    method: Method = "auto",
+    clipping: clip.Clipping = "flat",
+    groups: Tensor | None = None,
+    physical_batch_size: int | None = None,
+) -> ClippedSum:
+    """The sum over examples of the gradient of `loss_fn(model, *batch)`, each clipped to `clip_norm` (L2).
+
+    `groups` gives the person to whom each example belongs: a person's gradients are added, then clipped together.
+    `physical_batch_size` bounds how many examples are computed at once; the result is the same.
+    """
+    clip_norm = _check.positive("clip_norm", clip_norm)
+    _check.one_of("method", method, ("auto", *METHODS))
+    _check.one_of("clipping", clipping, clip.CLIPPINGS)
+    trainable = {name: value for name, value in model.named_parameters() if value.requires_grad}
+    if not trainable:
+        raise InvalidValue("the model has no trainable parameter; set requires_grad on those that should learn.")
+    count, units = num_examples(batch), _units(groups, batch)
+    if count == 0:
+        zeros = {name: torch.zeros_like(value) for name, value in trainable.items()}
+        return ClippedSum(zeros, torch.zeros(0), 0, methods.remembered(model, method))
+    pieces = [
+        _one_piece(model, loss_fn, piece, clip_norm, method, clipping, members)
+        for piece, members in _pieces(batch, units, physical_batch_size)
+    ]
+    return pieces[0] if len(pieces) == 1 else _added(pieces)
+
+
+def _units(groups: Tensor | None, batch: Batch) -> Tensor | None:
+    if groups is None:
+        return None
+    if not isinstance(groups, Tensor) or groups.shape != (num_examples(batch),) or groups.is_floating_point():
+        raise InvalidValue("groups must be whole numbers, one for each example of the batch.")
+    return torch.unique(groups, return_inverse=True)[1]
+
+
+def _pieces(batch: Batch, units: Tensor | None, size: int | None) -> Iterator[tuple[Batch, Tensor | None]]:
+    """The batch cut into physical batches; a person's examples stay together."""
+    count = num_examples(batch)
+    if size is None or _check.whole("physical_batch_size", size) >= count:
+        yield batch, units
+    elif units is None:
+        yield from ((piece, None) for piece in split(batch, size))
+    else:
+        order = torch.argsort(units, stable=True)
+        sizes, start = torch.bincount(units).tolist(), 0
+        while sizes:
+            taken = sizes.pop(0)
+            while sizes and taken + sizes[0] <= size:
+                taken += sizes.pop(0)
+            rows = order[start : start + taken]
+            yield take(batch, rows), units[rows] - units[rows[0]]
+            start += taken
+
+
+def _one_piece(
+    model: nn.Module,
+    loss_fn: LossFunction,
+    batch: Batch,
+    clip_norm: float,
+    method: str,
+    clipping: str,
+    units: Tensor | None,
+) -> ClippedSum:
+    with torch.enable_grad():
+        name, uses = uses_by(method, model, loss_fn, batch)
+        if uses is None:
+            with kept(model, batch) as own:
+                return _looped(model, loss_fn, own, clip_norm, clipping, units)
+    with torch.no_grad():
+        if units is not None:
+            index, present = _members(units)
+            uses = {key: [use.grouped(index, present) for use in found] for key, found in uses.items()}
+        return _combined(model, uses, clip_norm, clipping, name)
+
+
+def _members(units: Tensor) -> tuple[Tensor, Tensor]:
+    """(units, largest number of members): which examples belong to each unit, and which entries are real."""
+    sizes = torch.bincount(units)
+    order = torch.argsort(units, stable=True)
+    place = torch.arange(int(sizes.max()), device=units.device)
+    start = torch.cumsum(sizes, 0) - sizes
+    present = place < sizes[:, None]
+    return order[(start[:, None] + place).clamp(max=len(units) - 1)], present
+
+
+def _combined(model: nn.Module, uses: dict[str, list[Use]], clip_norm: float, clipping: str, method: str) -> ClippedSum:
+    squares = {}
+    for name, found in uses.items():
+        squares[name], uses[name] = measured(found)
+    trainable = [name for name, value in model.named_parameters() if value.requires_grad]
+    norms, factors = clip.factors(squares, clip_norm, clipping, trainable)
+    broken = ~torch.isfinite(norms)
+    nonfinite = int(broken.sum())
+    if nonfinite:  # zero times NaN is NaN, so their rows are blanked as well
+        uses = {name: [use.without(broken) for use in found] for name, found in uses.items()}
+    return ClippedSum(_weighted(model, uses, factors), norms, nonfinite, method)
+
+
+def _weighted(model: nn.Module, uses: dict[str, list[Use]], factors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Each parameter's sum, freeing what it was made of; those that free most come first."""
+    shapes = {name: value for name, value in model.named_parameters() if value.requires_grad}
+    holders = Counter(_storage(use) for found in uses.values() for use in found)
+    found: dict[str, Tensor] = {}
+    for name in sorted(uses, key=lambda name: _freed(uses[name], shapes[name]), reverse=True):
+        total = None
+        parts = uses.pop(name)
+        while parts:
+            use = parts.pop()
+            mine = holders[_storage(use)] == 1 and use.held()[-1].is_contiguous()  # nobody else needs it any more
+            part = use.weighted(factors[name], scratch=mine)
+            holders[_storage(use)] -= 1
+            total = part if total is None else total + part
+            del use
+        assert total is not None
+        found[name] = total.reshape(shapes[name].shape).to(shapes[name].dtype)
+    return {name: found[name] if name in found else torch.zeros_like(value) for name, value in shapes.items()}
+
+
+def _storage(use: Use) -> int:
+    return use.held()[-1].untyped_storage().data_ptr()
+
+
+def _freed(uses: list[Use], parameter: Tensor) -> float:
+    """How much memory is gained by making this sum; vectors come first, since they share what matrices overwrite."""
+    if all(type(use) is Rows for use in uses) and parameter.ndim < 2:
+        return math.inf
+    return sum(tensor.nbytes for use in uses for tensor in use.held()) - parameter.nbytes
+
+
+def _looped(
+    model: nn.Module, loss_fn: LossFunction, batch: Batch, clip_norm: float, clipping: str, units: Tensor | None
+) -> ClippedSum:
+    total = {name: torch.zeros_like(value) for name, value in model.named_parameters() if value.requires_grad}
+    norms, nonfinite = [], 0
+    for found in looped.gradients(model, loss_fn, batch, units):
+        squares = {name: torch.linalg.vector_norm(wide(value)).square()[None] for name, value in found.items()}
+        norm, factors = clip.factors(squares, clip_norm, clipping, total)
+        norms.append(norm)
+        if not bool(torch.isfinite(norm)):
+            nonfinite += 1
+            continue
+        for name, value in found.items():
+            total[name].add_(value * factors[name][0].to(value.dtype))
+    return ClippedSum(total, torch.cat(norms), nonfinite, "looped")
+
+
+def _added(pieces: list[ClippedSum]) -> ClippedSum:
+    total = pieces[0].gradients
+    for piece in pieces[1:]:
+        for name, value in piece.gradients.items():
+            total[name] = total[name] + value
+    norms = torch.cat([piece.norms for piece in pieces])
+    return ClippedSum(total, norms, sum(piece.nonfinite for piece in pieces), pieces[-1].method)

@@ -1,0 +1,64 @@
+"""How far each example's gradient is scaled down, so that no example contributes more than `clip_norm`.
+
+    flat        min(1, clip_norm / norm), exactly
+    per_layer   the same for each layer with clip_norm / sqrt(layers), so that the whole stays below clip_norm
+    automatic   clip_norm / (norm + 0.01): every example counts about the same (Bu et al. 2023, AUTO-S)
+
+A gradient of norm 0 stays 0. An example whose gradient is not finite gets factor 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+Clipping = Literal["flat", "per_layer", "automatic"]
+CLIPPINGS: tuple[str, ...] = get_args(Clipping)
+STABILITY = 0.01
+
+
+def factors(
+    squared: Mapping[str, Tensor], clip_norm: float, clipping: str, trainable: Iterable[str]
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Each example's norm, and for each parameter each example's factor, from squared norms per parameter.
+
+    `trainable` names all parameters: layers that a batch does not use have their share of the clip norm all the same.
+    """
+    norms = _norm(list(squared.values()))
+    if clipping == "per_layer":
+        scales = _per_layer(squared, clip_norm, len(layers(trainable)))
+    else:
+        scale = clip_norm / (norms + STABILITY) if clipping == "automatic" else shrink(norms, clip_norm)
+        scales = dict.fromkeys(squared, scale)
+    finite = torch.isfinite(norms)
+    if bool(finite.all()):
+        return norms, scales
+    return norms, {name: scale.masked_fill(~finite, 0.0) for name, scale in scales.items()}
+
+
+def shrink(norms: Tensor, clip_norm: float) -> Tensor:
+    """min(1, clip_norm / norm)."""
+    return torch.clamp(clip_norm / norms, max=1.0)  # clip_norm / 0 is infinite, so a zero gradient gets 1
+
+
+def layers(names: Iterable[str]) -> dict[str, list[str]]:
+    """The parameters of each module together."""
+    result: dict[str, list[str]] = {}
+    for name in names:
+        result.setdefault(name.rpartition(".")[0], []).append(name)
+    return result
+
+
+def _per_layer(squared: Mapping[str, Tensor], clip_norm: float, count: int) -> dict[str, Tensor]:
+    groups = layers(squared)
+    share = clip_norm / math.sqrt(count)
+    found = {layer: shrink(_norm([squared[name] for name in names]), share) for layer, names in groups.items()}
+    return {name: found[layer] for layer, names in groups.items() for name in names}
+
+
+def _norm(squares: list[Tensor]) -> Tensor:
+    return torch.sqrt(torch.stack(squares).sum(0))

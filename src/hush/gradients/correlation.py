@@ -1,0 +1,273 @@
+"""Each example's gradient of a convolution's weight, by the quickest of several ways.
+
+    grouped   all examples as the groups of one convolution: good on large maps
+    windows   the input's windows, channels last, times the output gradients: good with few channels
+    pairs     norms alone, from the products of all pairs of pixels; the weighted sum is then one ordinary weight
+              gradient: good on small, deep maps
+    pieces    the same, with norms from the windows of a few examples at a time: where memory is short
+
+For pairs, with P(s, t) = <x_s, x_t> over pixels of the padded input and Q the same of the output gradients,
+|gradient|^2 = sum over kernel offsets o of <P(. + o, . + o), Q>, so windows are never written out.
+
+Which is quickest depends on shapes and machine. It is tried once for each shape and then kept.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from hush.gradients.uses import Rows, Use, blanked, scaled
+
+_MOST_PAIRS = 4.0  # pairs of pixels are tried where they are at most this often as many as weights
+_KEEP = 2.0  # gradients are kept where they take at most this often the place of input and output gradients
+
+_PIECE = 2**19  # elements worked on at once
+
+_quickest: dict[Any, str] = {}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A convolution's public facts."""
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    padding: tuple[tuple[int, int], ...]  # before and after, for each axis
+    dilation: tuple[int, ...]
+    groups: int
+    transposed: bool
+    output_padding: tuple[int, ...]
+
+    @classmethod
+    def of(
+        cls,
+        weight: Tensor,
+        axes: int,
+        *,
+        transposed: bool,
+        stride: Any,
+        padding: Any,
+        dilation: Any,
+        groups: int,
+        output_padding: Any = 0,
+    ) -> Settings:
+        """From the arguments of torch's functions."""
+        steps = _each(dilation, axes)
+        if padding == "same":  # may pad one side more
+            total = [step * (size - 1) for step, size in zip(steps, weight.shape[2:], strict=True)]
+            sides = tuple((amount // 2, amount - amount // 2) for amount in total)
+        else:
+            sides = tuple((side, side) for side in _each(0 if padding == "valid" else padding, axes))
+        strides, extra = _each(stride, axes), _each(output_padding, axes)
+        return cls(tuple(weight.shape), strides, sides, steps, groups, transposed, extra)
+
+    @property
+    def is_flat(self) -> bool:
+        """An ordinary convolution of pictures, without groups or dilation."""
+        plain = self.groups == 1 and not self.transposed and set(self.dilation) == {1}
+        return plain and len(self.shape) == 4
+
+    def padded(self, inputs: Tensor) -> Tensor:
+        """The input with its zeros around it."""
+        sides = [side for pair in reversed(self.padding) for side in pair]
+        return F.pad(inputs, sides) if any(sides) else inputs
+
+
+def _each(value: Any, axes: int) -> tuple[int, ...]:
+    """One number for each axis."""
+    return (value,) * axes if isinstance(value, int) else tuple(value) * (axes // len(value))
+
+
+def use_of(inputs: Tensor, outputs: Tensor, settings: Settings) -> Use:
+    """How the weight was used, in the quickest form."""
+    ways = _ways(inputs, outputs, settings)
+    if len(ways) == 1:
+        return next(iter(ways.values()))(inputs, outputs, settings)
+    key = (settings, inputs.shape[1:], inputs.dtype, inputs.device.type)
+    if key not in _quickest:
+        _quickest[key] = min(ways, key=lambda way: _time(ways[way], inputs, outputs, settings))
+    return ways[_quickest[key]](inputs, outputs, settings)
+
+
+Way = Callable[[Tensor, Tensor, Settings], Use]
+
+
+def _ways(inputs: Tensor, outputs: Tensor, settings: Settings) -> dict[str, Way]:
+    ways: dict[str, Way] = {"grouped": grouped}
+    if not settings.is_flat:
+        return ways
+    weights = torch.Size(settings.shape).numel()
+    places = settings.padded(inputs[:1]).shape[2:].numel()
+    is_small = weights <= _KEEP * (inputs[0].numel() + outputs[0].numel())
+    if places * places <= _MOST_PAIRS * weights:
+        ways["pairs"] = Correlation
+    if is_small:
+        ways["windows"] = windows
+    else:  # the gradients would not fit beside the activations
+        del ways["grouped"]
+        ways["pieces"] = partial(Correlation, in_pieces=True)
+    return ways
+
+
+def _time(way: Way, inputs: Tensor, outputs: Tensor, settings: Settings) -> float:
+    """Seconds for norms and weighted sum; the better of two tries."""
+    factors = torch.ones(len(inputs), dtype=outputs.dtype, device=outputs.device)
+    best = float("inf")
+    for _ in range(2):
+        start = time.perf_counter()
+        use = way(inputs, outputs, settings)
+        use.squared_norms()
+        use.weighted(factors)
+        best = min(best, time.perf_counter() - start)
+    return best
+
+
+def grouped(inputs: Tensor, outputs: Tensor, settings: Settings) -> Rows:
+    """All examples as the groups of one convolution."""
+    count = len(inputs)
+    rows = _backward(
+        inputs.reshape(1, -1, *inputs.shape[2:]), outputs.reshape(1, -1, *outputs.shape[2:]), settings, count
+    )
+    return Rows(rows.view(count, *settings.shape))
+
+
+def _backward(inputs: Tensor, outputs: Tensor, settings: Settings, count: int) -> Tensor:
+    """torch's own weight gradient, for `count` examples side by side."""
+    padding = [before for before, _ in settings.padding]
+    if any(before != after for before, after in settings.padding):
+        inputs, padding = settings.padded(inputs), [0] * len(padding)
+    weight = outputs.new_empty(1).expand(count * settings.shape[0], *settings.shape[1:])
+    found = torch.ops.aten.convolution_backward(
+        outputs, inputs, weight, None, settings.stride, padding, settings.dilation, settings.transposed,
+        settings.output_padding, count * settings.groups, [False, True, False],
+    )  # fmt: skip
+    rows: Tensor = found[1]
+    return rows
+
+
+@dataclass(frozen=True)
+class LastRows(Rows):
+    """Rows whose weights are stored with the input channel last."""
+
+    shape: tuple[int, ...]
+
+    def _turned(self, flat: Tensor) -> Tensor:
+        outside, inside, *kernel = self.shape
+        return flat.unflatten(-1, (outside, *kernel, inside)).movedim(-1, flat.ndim)
+
+    def rows(self) -> Tensor:
+        """Each example's gradient."""
+        return self._turned(self.values)
+
+    def weighted(self, factors: Tensor, *, scratch: bool = False) -> Tensor:
+        """The sum over examples of factor times gradient."""
+        return self._turned(factors.to(self.values.dtype) @ self.values)
+
+    def without(self, broken: Tensor) -> Rows:
+        """The same with zeros for the broken examples."""
+        return LastRows(blanked(self.values, broken), self.shape)
+
+    def grouped(self, index: Tensor, present: Tensor) -> Rows:
+        """The same with the examples of one unit added up."""
+        return LastRows(Rows(self.values).grouped(index, present).values, self.shape)
+
+
+def windows(inputs: Tensor, outputs: Tensor, settings: Settings) -> Rows:
+    """The input's windows times the output gradients, a few examples at a time."""
+    (height, width), (down, right), (tall, wide) = settings.shape[2:], settings.stride, outputs.shape[2:]
+    last = settings.padded(inputs).permute(0, 2, 3, 1).contiguous()
+    view = last.unfold(1, height, down).unfold(2, width, right)[:, :tall, :wide].permute(0, 1, 2, 4, 5, 3)
+    weights = torch.Size(settings.shape[1:]).numel()
+    rows = outputs.new_empty(len(inputs), settings.shape[0], weights)
+    flat = outputs.flatten(2)
+    for few in _few(len(inputs), tall * wide * weights):
+        torch.bmm(flat[few], view[few].reshape(-1, tall * wide, weights), out=rows[few])
+    return LastRows(rows.flatten(1), settings.shape)
+
+
+def _few(count: int, elements: int) -> Iterator[slice]:
+    """Examples by as many as give a piece that fits the cache."""
+    size = max(1, _PIECE // elements)
+    return (slice(start, start + size) for start in range(0, count, size))
+
+
+@dataclass(frozen=True)
+class Correlation:
+    """Input and output gradients of a convolution; norms without the gradients themselves."""
+
+    inputs: Tensor
+    outputs: Tensor
+    settings: Settings
+    in_pieces: bool = False  # make the gradients of a few examples at a time instead of pairs of pixels
+
+    def squared_norms(self) -> Tensor:
+        """Each example's squared gradient norm."""
+        if self.in_pieces:
+            weights = torch.Size(self.settings.shape).numel()
+            pieces = _few(len(self.inputs), weights)
+            return torch.cat(
+                [windows(self.inputs[few], self.outputs[few], self.settings).squared_norms() for few in pieces]
+            )
+        places = self.settings.padded(self.inputs[:1]).shape[2:].numel()
+        pieces = _few(len(self.inputs), places * places)
+        return torch.cat([self._squared(self.inputs[few], self.outputs[few]) for few in pieces])
+
+    def _squared(self, inputs: Tensor, outputs: Tensor) -> Tensor:
+        count, (tall, wide) = len(inputs), outputs.shape[2:]
+        padded = self.settings.padded(inputs)
+        pairs = _pairs(padded).view(count, *padded.shape[2:], *padded.shape[2:])
+        (height, width), (down, right) = self.settings.shape[2:], self.settings.stride
+        by_row = pairs[:, : down * (tall - 1) + 1 : down, :, : down * (tall - 1) + 1 : down].clone()
+        for row in range(1, height):
+            here = slice(row, row + down * (tall - 1) + 1, down)
+            by_row += pairs[:, here, :, here]
+        total = by_row[:, :, : right * (wide - 1) + 1 : right, :, : right * (wide - 1) + 1 : right].clone()
+        for column in range(1, width):
+            here = slice(column, column + right * (wide - 1) + 1, right)
+            total += by_row[:, :, here, :, here]
+        return torch.linalg.vecdot(total.view(count, -1), _pairs(outputs).view(count, -1))
+
+    def rows(self) -> Tensor:
+        """Each example's gradient."""
+        return grouped(self.inputs, self.outputs, self.settings).values
+
+    def weighted(self, factors: Tensor, *, scratch: bool = False) -> Tensor:
+        """The sum over examples of factor times gradient."""
+        return _backward(self.inputs, scaled(self.outputs, factors, scratch=scratch), self.settings, 1)
+
+    def held(self) -> tuple[Tensor, ...]:
+        """The tensors that it keeps alive."""
+        return self.inputs, self.outputs
+
+    def take(self, index: Tensor) -> Correlation:
+        """The same for some of the examples."""
+        return replace(self, inputs=self.inputs[index], outputs=self.outputs[index])
+
+    def squared_terms(self) -> Tensor | None:
+        """The size of what the squared norms are summed from."""
+        if self.in_pieces:
+            return None
+        inputs, outputs = (torch.linalg.vector_norm(maps.flatten(1), dim=1) for maps in (self.inputs, self.outputs))
+        return (inputs * outputs).square()
+
+    def without(self, broken: Tensor) -> Correlation:
+        """The same with zeros for the broken examples."""
+        return replace(self, inputs=blanked(self.inputs, broken), outputs=blanked(self.outputs, broken))
+
+    def grouped(self, index: Tensor, present: Tensor) -> Rows:
+        """The same with the examples of one unit added up."""
+        return Rows(self.rows()).grouped(index, present)
+
+
+def _pairs(maps: Tensor) -> Tensor:
+    """The products of all pairs of pixels, summed over channels."""
+    flat = maps.flatten(2)
+    return flat.mT @ flat

@@ -1,0 +1,192 @@
+"""Proof by trial that examples do not mix: change one example, and nothing of the others may move.
+
+Clipping bounds what one example contributes only if no other example's gradient depends on it. Batch normalisation, a
+loss averaged over the batch's tokens, a contrastive loss or a buffer that learns break that, silently. This check runs
+on the first batch of every training run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hush.errors import InvalidValue, NotIsolated
+from hush.gradients.batches import Batch, LossFunction, call, checked_losses, mapped, num_examples, take, tensors
+from hush.gradients.clipped import clipped_sum
+from hush.rng import Rng, same_draws
+
+_MOST_EXAMPLES = 16  # of the batch are looked at
+_SHUFFLES = 3  # different first examples are tried
+_PROBES = 2  # examples whose whole gradient is compared
+_TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.bfloat16: 5e-2, torch.float16: 2e-2}
+
+
+def check_isolation(model: nn.Module, loss_fn: LossFunction, batch: Batch, *, method: str = "auto") -> None:
+    """Raise `NotIsolated`, naming the layer, where one example changes another's loss, gradient or a buffer.
+
+    It also compares the gradients of `method` with plain backward passes. The model and the batch stay as they are.
+    """
+    count = num_examples(batch)
+    if count < 2:
+        raise InvalidValue(f"check_isolation needs at least 2 examples, to see whether they mix; got {count}.")
+    few = take(batch, slice(0, min(count, _MOST_EXAMPLES)))
+    with _undisturbed(model):
+        changes: list[Callable[[Tensor], Tensor]] = [partial(_shuffled, seed) for seed in range(_SHUFFLES)]
+        for change in (*changes, _masked):
+            _check_change(model, loss_fn, few, change)
+        _check_gradients(model, loss_fn, few, method)
+
+
+def _check_change(model: nn.Module, loss_fn: LossFunction, batch: Batch, change: Callable[[Tensor], Tensor]) -> None:
+    changed = mapped(change, batch)
+    before = _Pass(model, loss_fn, batch)
+    try:
+        after = _Pass(model, loss_fn, changed)
+    except (RuntimeError, IndexError, ValueError):
+        if change is _masked:  # not every whole number is a mask
+            return
+        raise
+    if _differ(before.losses[1:], after.losses[1:]):
+        raise NotIsolated(_blame(before, after))
+    for before_row, after_row in zip(before.gradients(), after.gradients(), strict=True):
+        if _differ(before_row, after_row):
+            raise NotIsolated(_blame(before, after))
+    if before.buffer is not None:
+        raise NotIsolated(
+            f"the forward pass writes into the buffer {before.buffer}, which would keep what it saw of the examples; "
+            "put that module into eval mode or remove the buffer."
+        )
+
+
+def _check_gradients(model: nn.Module, loss_fn: LossFunction, batch: Batch, method: str) -> None:
+    """The method's norms against plain backward passes of single losses."""
+    plain = _Pass(model, loss_fn, batch)
+    expected = torch.stack([torch.linalg.vector_norm(row) for row in plain.gradients()])
+    with same_draws():
+        total = clipped_sum(model, loss_fn, batch, 1.0, method=method)  # type: ignore[arg-type]
+    found = total.norms[1 : 1 + len(expected)].to(expected.dtype)
+    if _differ(expected, found):
+        raise NotIsolated(
+            f"the gradients by {total.method} are not those of single examples "
+            f"(norms {found.tolist()} against {expected.tolist()}); pass method='looped', and please report the model."
+        )
+
+
+class _Pass:
+    """One forward pass with the same random draws each time, what each module gave, and the losses."""
+
+    def __init__(self, model: nn.Module, loss_fn: LossFunction, batch: Batch) -> None:
+        self._model, self.calls = model, list[tuple[str, nn.Module, list[Tensor], list[Tensor]]]()
+        versions = {name: (value._version, value.clone()) for name, value in model.named_buffers()}
+        hooks = [
+            module.register_forward_hook(self._keep(name), with_kwargs=True)
+            for name, module in model.named_modules()
+            if not isinstance(module, torch.jit.ScriptModule)
+        ]
+        try:
+            with same_draws(), torch.enable_grad():
+                self.losses = checked_losses(call(loss_fn, model, batch), num_examples(batch))
+        finally:
+            for hook in hooks:
+                hook.remove()
+        self.buffer = next((name for name, value in model.named_buffers() if value._version != versions[name][0]), None)
+
+    def _keep(self, name: str) -> Any:
+        def hook(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+            given = [value.detach().clone() for value in tensors((*args, *kwargs.values()))]
+            self.calls.append((name, module, given, [value.detach() for value in tensors((output,))]))
+
+        return hook
+
+    def gradients(self) -> Iterator[Tensor]:
+        """The whole gradient of each of a few losses, none of them the changed example's."""
+        weights = [value for value in self._model.parameters() if value.requires_grad]
+        for index in range(1, min(1 + _PROBES, len(self.losses))):
+            if not self.losses.requires_grad:
+                yield self.losses.new_zeros(1)
+                continue
+            found = torch.autograd.grad(
+                self.losses[index], weights, retain_graph=True, allow_unused=True, materialize_grads=True
+            )
+            yield torch.cat([value.reshape(-1) for value in found])
+
+
+def _blame(before: _Pass, after: _Pass) -> str:
+    """The first module that changed another example's row, or the code just before it."""
+    count = len(before.losses)
+
+    def mixed(old: list[Tensor], new: list[Tensor]) -> bool:
+        rows = [pair for pair in zip(old, new, strict=False) if pair[0].shape == pair[1].shape and pair[0].ndim]
+        return any(len(one) == count and _differ(one[1:], other[1:]) for one, other in rows)
+
+    for (name, module, given, made), (_, _, given_then, made_then) in zip(before.calls, after.calls, strict=False):
+        kind = type(module).__name__
+        if mixed(given, given_then):
+            owner = name.rpartition(".")[0] or "the model"
+            return f"the code of {owner} that calls {name} ({kind}) lets one example change another's; {_hint('')}."
+        if mixed(made, made_then):
+            return f"{name or 'the model'} ({kind}) lets one example change another's result; {_hint(kind)}."
+    return (
+        "loss_fn lets one example change another's loss or gradient; compute each example's loss from that example "
+        "alone (no mean over the batch or over all its tokens, no comparison between examples)."
+    )
+
+
+def _hint(kind: str) -> str:
+    if "BatchNorm" in kind:
+        return "use GroupNorm, or keep it in eval mode with statistics from public data"
+    return "make it treat each example by itself"
+
+
+def _differ(one: Tensor, other: Tensor) -> bool:
+    one, other = one.detach(), other.detach()
+    if not one.is_floating_point():
+        return not torch.equal(one, other)
+    limit = _TOLERANCE.get(one.dtype, 1e-4)
+    scale = torch.nan_to_num(one).abs().max() if one.numel() else 0.0
+    return not torch.allclose(one, other, rtol=limit, atol=limit * float(scale) + 1e-12, equal_nan=True)
+
+
+def _shuffled(seed: int, tensor: Tensor) -> Tensor:
+    """The same batch with another first example, made of values that occur in the batch."""
+    result = tensor.clone()
+    generator = Rng.from_seed(seed).torch_stream("another example")
+    values = tensor.reshape(-1)
+    if tensor.ndim == 1 and not tensor.is_floating_point():  # a label: another one, each time another if there are
+        others = torch.unique(values[values != values[0]])
+        if len(others):
+            result[0] = others[seed % len(others)]
+        return result
+    if not len(values) or not tensor[0].numel():
+        return result
+    chosen = torch.randint(len(values), (tensor[0].numel(),), generator=generator).to(tensor.device)
+    row = values[chosen].reshape(tensor[0].shape)
+    if tensor.is_floating_point():
+        row = row + torch.randn(row.shape, generator=generator).to(tensor) * (tensor.std() + 0.1)
+    result[0] = row
+    return result
+
+
+def _masked(tensor: Tensor) -> Tensor:
+    """The same batch with zeros in the later half of the first example's whole numbers: another mask."""
+    result = tensor.clone()
+    if not tensor.is_floating_point() and tensor.ndim > 1:
+        result[0, ..., tensor.shape[-1] // 2 :] = 0
+    return result
+
+
+@contextmanager
+def _undisturbed(model: nn.Module) -> Iterator[None]:
+    """The buffers as they were."""
+    buffers = [(value, value.clone()) for value in model.buffers()]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for value, copy in buffers:
+                value.copy_(copy)

@@ -1,0 +1,82 @@
+"""How much memory a computation takes, and the physical batch that fits a limit."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from hush import _check
+from hush.errors import Unreachable
+from hush.gradients.batches import Batch, LossFunction, num_examples, take, tensors
+from hush.gradients.clipped import clipped_sum
+
+
+class _Meter(TorchDispatchMode):
+    """Counts the bytes of all tensors that are alive at once, from the results of every operation."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.now = self.peak = 0
+        self._seen: set[int] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        given = {value.untyped_storage()._cdata for value in tensors((*args, *(kwargs or {}).values()))}
+        for value in tensors((result,)):
+            storage = value.untyped_storage()
+            if storage._cdata not in given:  # a view of what was there takes nothing
+                self._count(storage)
+        return result
+
+    def _count(self, storage: Any) -> None:
+        key, size = storage._cdata, storage.nbytes()
+        if key in self._seen:
+            return
+        self._seen.add(key)
+        self.now += size
+        self.peak = max(self.peak, self.now)
+        weakref.finalize(storage, self._free, key, size)
+
+    def _free(self, key: int, size: int) -> None:
+        self._seen.discard(key)
+        self.now -= size
+
+
+def peak_bytes(work: Callable[[], object]) -> int:
+    """The most memory that the tensors made by `work` take at once; the same on every device and every run."""
+    with _Meter() as meter:
+        work()
+    return meter.peak
+
+
+def physical_batch_size_for(
+    model: nn.Module, loss_fn: LossFunction, batch: Batch, clip_norm: float, *, memory_limit: int, method: str = "auto"
+) -> int:
+    """The largest physical batch whose private gradient takes at most `memory_limit` bytes beside the model.
+
+    Memory grows linearly with the examples, so two small measurements tell it. `batch` needs a few examples that are as
+    large as any.
+    """
+    limit = _check.whole("memory_limit", memory_limit)
+    few = max(2, min(num_examples(batch), 8))
+
+    def measured(count: int) -> int:
+        index = torch.arange(count) % num_examples(batch)
+        piece = take(batch, index)
+        return peak_bytes(lambda: clipped_sum(model, loss_fn, piece, clip_norm, method=method))  # type: ignore[arg-type]
+
+    measured(few)  # the first pass may try several ways
+    small, large = measured(few), measured(2 * few)
+    each = max((large - small) / few, 1.0)
+    fixed = small - few * each
+    if fixed + each > limit:
+        raise Unreachable(
+            f"one example needs about {fixed + each:.0f} bytes, over the limit of {limit}; raise memory_limit, or "
+            "train fewer parameters."
+        )
+    return max(1, int((limit - fixed) / each * 0.95))

@@ -1,0 +1,256 @@
+"""The tape: sees each function of the forward pass; on the way back notes what each parameter's gradient is made of.
+
+Where a trainable parameter meets the batch, a rule runs the function on the parameter's plain values, so that the
+backward pass computes the input's gradient and not the parameter's, and puts a `Tap` on the output. On the way back the
+tap writes (input, output gradient) on the tape. Parameters, modules and hooks of the model stay as they are.
+
+What is made of parameters alone (a normalised weight, a table of positions) is `derived`: it is treated as a parameter
+where it meets the batch, and its gradients are pulled back to the real ones at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import FunctionType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from hush.errors import NoRule
+from hush.gradients import follow
+from hush.gradients.layout import UNKNOWN, Layout, layout_of, mark
+from hush.gradients.precision import wide
+from hush.gradients.twins import twin
+from hush.gradients.uses import Rows, Use, merged
+
+_DERIVED = "_hush_derived"
+_SOURCE = "_hush_source"
+
+Rule = Callable[..., Any]
+RULES: dict[Any, Rule] = {}
+
+
+def rule(*functions: Any) -> Callable[[Rule], Rule]:
+    """Register the rule for these functions."""
+
+    def register(function: Rule) -> Rule:
+        for target in functions:
+            RULES[target] = function
+        return function
+
+    return register
+
+
+class Tap(torch.autograd.Function):
+    """The identity; on the way back it hands the gradient and what was saved to `write`."""
+
+    @staticmethod
+    def forward(ctx: Any, output: Tensor, anchor: Tensor, write: Callable[..., None], *saved: Tensor) -> Tensor:  # noqa: D102
+        ctx.write = write
+        ctx.save_for_backward(*saved)
+        ctx.set_materialize_grads(False)
+        ctx.mark_dirty(output)
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:  # noqa: D102
+        saved = ctx.saved_tensors  # once: a checkpoint computes them anew
+        if gradients[0] is not None:
+            with torch._C.DisableTorchFunction():  # the rules' own arithmetic needs no following
+                ctx.write(wide(gradients[0]), *(wide(tensor.detach()) for tensor in saved))
+        return gradients[0], None, None, *[None] * len(saved)
+
+
+_tap: Callable[..., Tensor] = Tap.apply
+
+
+class Tape(TorchFunctionMode):
+    """One forward and backward pass of a model on a batch of `count` examples."""
+
+    def __init__(self, model: nn.Module, count: int, *, tolerant: bool = False) -> None:
+        super().__init__()
+        self.count, self._tolerant = count, tolerant
+        self.refused: dict[str, str] = {}  # parameter -> why, where refusals are tolerated
+        self.parameters = {name: value for name, value in model.named_parameters() if value.requires_grad}
+        self._names = {id(value): name for name, value in self.parameters.items()}
+        self._uses: dict[str, list[Use]] = {}
+        self._derived: dict[int, tuple[Tensor, list[Use]]] = {}
+        self.served: dict[str, set[str]] = {}  # parameter -> functions that used it, for the doctor
+        self._inside: list[FunctionType] = []
+        self._met: set[int] = set()  # weights that have met the batch
+        self.is_final = False  # whether the tape's own backward pass has begun
+        self.anchor = torch.zeros((), requires_grad=True)
+
+    # --- what the mode sees ---------------------------------------------------------------------------------------
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
+        kwargs = kwargs or {}
+        if func in follow.PASSIVE:
+            return func(*args, **kwargs)
+        if isinstance(func, FunctionType) and func not in RULES and func not in self._inside:
+            return self._opened(func, args, kwargs)
+        tensors = [*_tensors(args), *_tensors(kwargs.values())]
+        batched, weights = False, False
+        for tensor in tensors:
+            if self.is_weight(tensor):
+                weights = True
+            elif layout_of(tensor) is not None or tensor.requires_grad:
+                batched = True
+        if not batched:
+            return self._derive(func, args, kwargs) if weights else func(*args, **kwargs)
+        if weights and torch.is_grad_enabled():
+            return self._meet(func, args, kwargs)
+        return self._followed(func, args, kwargs, tensors)
+
+    def _opened(self, func: FunctionType, args: Any, kwargs: Any) -> Any:
+        """Run a Python function so that the functions inside it are seen, and itself no second time."""
+        self._inside.append(func)
+        try:
+            with self:
+                return twin(func)(*args, **kwargs)
+        finally:
+            self._inside.pop()
+
+    def is_weight(self, tensor: Tensor) -> bool:
+        """Whether this is a trainable parameter, or made of trainable parameters alone."""
+        return tensor.requires_grad and (id(tensor) in self._names or getattr(tensor, _DERIVED, False))
+
+    def _derive(self, func: Any, args: Any, kwargs: Any) -> Any:
+        if func in RULES and getattr(RULES[func], "derives", False):
+            result = RULES[func](self, func, args, kwargs)
+        else:
+            result = func(*args, **kwargs)
+        for tensor in _tensors((result,)):
+            if id(tensor) in self._met:
+                raise self.no_rule(func, [tensor], "it changes in place what has met the batch")
+            if tensor.requires_grad and id(tensor) not in self._names:
+                setattr(tensor, _DERIVED, True)
+                if func in follow.EXPANDING:
+                    setattr(tensor, _SOURCE, args[0])
+        return result
+
+    def _meet(self, func: Any, args: Any, kwargs: Any) -> Any:
+        tensors = [*_tensors(args), *_tensors(kwargs.values())]
+        self._met.update(id(tensor) for tensor in tensors if self.is_weight(tensor))
+        known = RULES.get(func)
+        try:
+            if known is None:
+                raise self.no_rule(func, tensors)
+            return known(self, func, args, kwargs)
+        except NoRule as reason:
+            if not self._tolerant:
+                raise
+            self.refused.update({name: str(reason) for tensor in tensors for name in self.origins(tensor)})
+            return self._followed(func, args, kwargs, tensors)
+
+    def _followed(self, func: Any, args: Any, kwargs: Any, tensors: Sequence[Tensor]) -> Any:
+        result = func(*args, **kwargs)
+        follow.follow(func, args, kwargs, result, tensors, self.count)
+        return result
+
+    # --- what rules call ------------------------------------------------------------------------------------------
+
+    def no_rule(self, func: Any, tensors: Sequence[Tensor], why: str = "") -> NoRule:
+        """The error that names the function and the parameters that it met."""
+        names = sorted({name for tensor in tensors for name in self.origins(tensor)})
+        what = getattr(func, "__name__", str(func))
+        return NoRule(f"{', '.join(names) or 'a parameter'}: no rule for {what}{': ' + why if why else ''}.")
+
+    def origins(self, tensor: Tensor) -> list[str]:
+        """The names of the parameters that a weight is made of."""
+        if id(tensor) in self._names:
+            return [self._names[id(tensor)]]
+        if not getattr(tensor, _DERIVED, False):
+            return []
+        leaves: list[str] = []
+        pending, seen = [tensor.grad_fn], set()
+        while pending:
+            node = pending.pop()
+            if node is None or node in seen:
+                continue
+            seen.add(node)
+            if hasattr(node, "variable") and id(node.variable) in self._names:
+                leaves.append(self._names[id(node.variable)])
+            pending += [parent for parent, _ in node.next_functions]
+        return leaves
+
+    def layout(self, tensor: Tensor, func: Any, weights: Sequence[Tensor]) -> Layout:
+        """The layout of a batched tensor, or NoRule where it was lost."""
+        found = layout_of(tensor)
+        if found is None or found is UNKNOWN:
+            raise self.no_rule(func, weights, "its input cannot be followed back to single examples")
+        return found
+
+    def tap(self, output: Tensor, layout: Layout, write: Callable[..., None], *saved: Tensor) -> Tensor:
+        """The output, noted as batched; its gradient will be written."""
+        base = output._base if output._is_view() else output
+        if base is None or base.numel() != output.numel() or not output.is_contiguous():
+            base = output = output.clone()
+        if base is output:
+            result: Tensor = _tap(output, self.anchor, write, *saved)
+        else:  # a tap on a view would copy gradients
+            shape = output.shape
+            reshaped: Tensor = _tap(base, self.anchor, lambda g, *kept: write(g.reshape(shape), *kept), *saved)
+            result = reshaped.view(shape)
+        mark(result, layout)
+        return result
+
+    def note(self, weight: Tensor, use: Use, func: Any) -> None:
+        """Write one use of a parameter, or of what is made of parameters."""
+        if not self.is_final:
+            raise self.no_rule(func, [weight], "a backward pass inside the model")
+        name = self._names.get(id(weight))
+        what = getattr(func, "__name__", str(func))
+        if name is not None:
+            self.served.setdefault(name, set()).add(f"{what} ({type(use).__name__.lower()})")
+            self._uses.setdefault(name, []).append(use)
+            return
+        self._derived.setdefault(id(weight), (weight, []))[1].append(use)
+
+    # --- after the backward pass ----------------------------------------------------------------------------------
+
+    def uses(self) -> dict[str, list[Use]]:
+        """Each used parameter's uses, with derived weights pulled back."""
+        for weight, uses in self._derived.values():
+            total = torch.stack([use.rows() for use in merged(uses)]).sum(0).reshape(self.count, *weight.shape)
+            for name, rows in self._pulled_back(weight, total):
+                self.served.setdefault(name, set()).add("made into another tensor (rows)")
+                self._uses.setdefault(name, []).append(Rows(rows))
+        self._derived.clear()
+        result = {name: merged(uses) for name, uses in self._uses.items()}
+        self._uses.clear()
+        return result
+
+    def _pulled_back(self, weight: Tensor, rows: Tensor) -> Iterator[tuple[str, Tensor]]:
+        names = sorted(set(self.origins(weight)))
+        targets = [self.parameters[name] for name in names]
+        rows = rows.to(weight.dtype)
+
+        def pull(gradient: Tensor, *, batched: bool) -> Any:
+            return torch.autograd.grad(
+                weight, targets, gradient, is_grads_batched=batched, retain_graph=True, allow_unused=True
+            )
+
+        try:
+            found = pull(rows, batched=True)
+        except RuntimeError:  # no batching rule for one of the functions
+            each = zip(*(pull(row, batched=False) for row in rows), strict=True)
+            found = [None if pieces[0] is None else torch.stack(list(pieces)) for pieces in each]
+        yield from ((name, value) for name, value in zip(names, found, strict=True) if value is not None)
+
+
+def _tensors(values: Any) -> Iterator[Tensor]:
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, tuple | list):
+            yield from _tensors(value)
+        elif isinstance(value, dict):
+            yield from _tensors(value.values())
+
+
+def source_of(weight: Tensor) -> Tensor | None:
+    """What an expanded weight was expanded from."""
+    return getattr(weight, _SOURCE, None)

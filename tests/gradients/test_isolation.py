@@ -1,0 +1,165 @@
+"""Examples that mix are found, and the layer is named; the model stays as it was."""
+
+from __future__ import annotations
+
+import copy
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from hush.errors import InvalidValue, NotIsolated, Unreachable
+from hush.gradients import check_isolation, clipped_sum, doctor, physical_batch_size_for
+from hush.gradients.memory import peak_bytes
+
+
+def cross_entropy(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    return F.cross_entropy(model(x), y, reduction="none")
+
+
+def batch() -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(3)
+    return torch.randn(8, 12, generator=generator), torch.randint(0, 3, (8,), generator=generator)
+
+
+class Centred(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(12, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x - x.mean(0))
+
+
+class Learning(nn.Module):
+    """Its buffer keeps what it saw."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(12, 3)
+        self.register_buffer("seen", torch.zeros(12))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen.add_(x.detach().mean(0))
+        return self.layer(x)
+
+
+def normalised(**options: Any) -> nn.Module:
+    return nn.Sequential(nn.Linear(12, 8), nn.BatchNorm1d(8, **options), nn.Linear(8, 3))
+
+
+def frozen() -> nn.Module:
+    model = normalised()
+    model[1].requires_grad_(False)
+    return model
+
+
+MIXING: list[tuple[str, Callable[[], nn.Module], str]] = [
+    ("batch norm", normalised, r"1 \(BatchNorm1d\).*GroupNorm"),
+    ("batch norm without parameters", lambda: normalised(affine=False, track_running_stats=False), "BatchNorm1d"),
+    ("frozen batch norm in training mode", frozen, "BatchNorm1d"),
+    ("centred over the batch", Centred, r"calls layer \(Linear\)"),
+    ("a buffer that learns", Learning, "buffer seen"),
+]
+
+
+@pytest.mark.parametrize(("make", "words"), [row[1:] for row in MIXING], ids=[row[0] for row in MIXING])
+def test_mixing_is_refused_by_name(make: Callable[[], nn.Module], words: str) -> None:
+    model = make()
+    before = copy.deepcopy(model.state_dict())
+    with pytest.raises(NotIsolated, match=words):
+        check_isolation(model, cross_entropy, batch())
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    "model",
+    [nn.Sequential(nn.Linear(12, 8), nn.Dropout(0.5), nn.Linear(8, 3)), normalised().eval()],
+    ids=["dropout", "batch norm in eval mode"],
+)
+def test_what_does_not_mix_passes(model: nn.Module) -> None:
+    state = torch.random.get_rng_state()
+    check_isolation(model, cross_entropy, batch())
+    assert torch.equal(state, torch.random.get_rng_state())
+
+
+def token_mean(model: nn.Module, index: Tensor, mask: Tensor) -> Tensor:
+    losses = F.cross_entropy(model(index).transpose(1, 2), index, reduction="none") * mask
+    return losses.sum(1) / mask.sum() * len(index)
+
+
+def own_token_mean(model: nn.Module, index: Tensor, mask: Tensor) -> Tensor:
+    losses = F.cross_entropy(model(index).transpose(1, 2), index, reduction="none") * mask
+    return losses.sum(1) / mask.sum(1).clamp(min=1)
+
+
+def test_a_mean_over_the_tokens_of_the_batch_is_refused() -> None:
+    model = nn.Sequential(nn.Embedding(20, 6), nn.Linear(6, 20))
+    tokens = torch.randint(0, 20, (8, 6)), torch.ones(8, 6, dtype=torch.long)
+    with pytest.raises(NotIsolated, match="loss_fn"):
+        check_isolation(model, token_mean, tokens)
+    check_isolation(model, own_token_mean, tokens)
+
+
+def test_mixing_through_labels_alone_is_refused() -> None:
+    def weighted(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        return F.cross_entropy(model(x), y, reduction="none") / (y > 0).sum()
+
+    with pytest.raises(NotIsolated, match="loss_fn"):
+        check_isolation(nn.Linear(12, 3), weighted, batch())
+
+
+def test_one_example_cannot_be_checked() -> None:
+    x, y = batch()
+    with pytest.raises(InvalidValue, match="at least 2"):
+        check_isolation(nn.Linear(12, 3), cross_entropy, (x[:1], y[:1]))
+
+
+def test_the_doctor_names_rule_and_refusal_of_each_parameter() -> None:
+    class Odd(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.odd = nn.Linear(12, 3), nn.Parameter(torch.ones(3, 3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return (self.odd @ self.layer(x).T).T
+
+    with pytest.warns(UserWarning, match="odd"):
+        found = doctor(Odd(), cross_entropy, batch())
+    rows = {finding.parameter: finding for finding in found.findings}
+    assert "linear" in rows["layer.weight"].rule
+    assert "matmul" in rows["odd"].refused
+    assert found.is_fine
+    assert found.method != "tape"
+    assert found.time_ratio > 0
+
+
+def test_memory_is_counted_and_a_physical_batch_is_found() -> None:
+    model = nn.Sequential(nn.Linear(12, 800), nn.Tanh(), nn.Linear(800, 3))
+    assert peak_bytes(lambda: torch.ones(1000, dtype=torch.float64)) == 8000
+    size = physical_batch_size_for(model, cross_entropy, batch(), 1.0, memory_limit=10**7)
+    index = torch.arange(size) % 8
+    piece = tuple(tensor[index] for tensor in batch())
+    used = peak_bytes(lambda: clipped_sum(model, cross_entropy, piece, 1.0))
+    assert 0.6 * 10**7 < used <= 10**7
+    with pytest.raises(Unreachable, match="over the limit"):
+        physical_batch_size_for(model, cross_entropy, batch(), 1.0, memory_limit=1000)
+
+
+def test_nothing_stays_alive_after_a_gradient() -> None:
+    model = nn.Sequential(nn.Linear(12, 64), nn.ReLU(), nn.Linear(64, 3))
+    clipped_sum(model, cross_entropy, batch(), 1.0)
+
+    gc.collect()
+    gc.disable()
+    try:
+        before = sum(type(value) is Tensor for value in gc.get_objects())
+        for _ in range(5):
+            clipped_sum(model, cross_entropy, batch(), 1.0, method="tape")
+        assert sum(type(value) is Tensor for value in gc.get_objects()) <= before + 2
+    finally:
+        gc.enable()
