@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import math
 import random
-from dataclasses import FrozenInstanceError
+from collections.abc import Callable
+from dataclasses import FrozenInstanceError, replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import norm
 
-from hush import events
+from hush import accounting, events
 from hush.errors import HushError, InvalidValue, UnreadableFile, UnsupportedEvent
+from hush.privacy import RELATIONS, Relation
 
 POSITIVE = st.floats(1e-6, 1e6)
 PROBABILITY = st.floats(1e-9, 1.0)
@@ -163,3 +166,66 @@ def test_foreign_events_without_a_meaning_here_are_refused() -> None:
 
     with pytest.raises(UnsupportedEvent, match="DiscreteLaplace"):
         events.from_dp_accounting(dp_event.DiscreteLaplaceDpEvent(1.0, 1))
+
+
+# Correlated noise ----------------------------------------------------------------------------------------------
+
+MATRIX = events.MatrixGaussian(2.0, steps=100, bands=5, min_separation=20, participations=5)
+
+
+@given(POSITIVE, st.integers(1, 10**6), st.integers(1, 10**4))
+def test_matrix_gaussian_round_trip(noise_multiplier: float, steps: int, bands: int) -> None:
+    event = events.MatrixGaussian(noise_multiplier, steps, min(bands, steps), min_separation=steps, participations=1)
+    for whole in (event, events.Repeated(event, 2), events.Composed(events.Gaussian(1.0), event)):
+        assert events.from_json(events.to_json(whole)) == whole
+
+
+@pytest.mark.parametrize(
+    ("changes", "part"),
+    [
+        ({"noise_multiplier": 0.0}, "noise_multiplier"),
+        ({"steps": 0}, "steps"),
+        ({"steps": 10.0}, "steps"),
+        ({"bands": 0}, "bands"),
+        ({"bands": 101}, "bands must not exceed steps"),
+        ({"min_separation": 25}, "do not fit"),
+        ({"participations": 6}, "do not fit"),
+    ],
+)
+def test_bad_matrix_gaussians_are_refused(changes: dict[str, object], part: str) -> None:
+    with pytest.raises(InvalidValue, match=part):
+        replace(MATRIX, **changes)  # type: ignore[arg-type]
+    data = {**events.to_dict(MATRIX), **changes}
+    with pytest.raises(UnreadableFile, match="MatrixGaussian"):
+        events.from_dict(data)
+
+
+@pytest.mark.parametrize("wrap", [lambda event: event, lambda event: events.Repeated(events.Composed(event), 2)])
+def test_a_matrix_gaussian_has_no_meaning_on_a_sample(wrap: Callable[[events.Event], events.Event]) -> None:
+    with pytest.raises(InvalidValue, match="order"):
+        events.PoissonSampled(wrap(MATRIX), 0.1)
+    with pytest.raises(InvalidValue, match="order"):
+        events.FixedSizeSampled(wrap(MATRIX), 1, 10)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_a_matrix_gaussian_costs_one_gaussian_by_the_closed_form(relation: Relation) -> None:
+    mu = (2 if relation == "replace_one" else 1) / 2.0
+    found = accounting.guarantee(MATRIX, delta=1e-5, relation=relation)
+    # [Balle, Wang 2018, Thm. 8], at both ends of the interval
+    for epsilon, sign in ((found.epsilon, -1), (found.epsilon_lower, 1)):
+        curve = norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu)
+        assert sign * (curve - 1e-5) >= -1e-14
+    assert found.gap <= 1e-9
+
+
+@pytest.mark.parametrize("method", accounting.METHODS)
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_every_method_takes_a_matrix_gaussian_for_a_gaussian(method: str, relation: Relation) -> None:
+    wholes = [events.Composed(event, events.Repeated(event, 2)) for event in (MATRIX, events.Gaussian(2.0))]
+    found, truth = (accounting.guarantee(whole, delta=1e-5, relation=relation, method=method) for whole in wholes)
+    assert found == truth
+
+
+def test_a_matrix_gaussian_goes_to_dp_accounting_as_a_gaussian() -> None:
+    assert events.to_dp_accounting(MATRIX) == events.to_dp_accounting(events.Gaussian(2.0))

@@ -12,6 +12,7 @@ import torch
 
 from hush import Rng
 from hush.errors import InvalidValue
+from hush.rng import CipherStream
 
 
 def draws(rng: Rng, name: str = "noise") -> list[float]:
@@ -71,3 +72,39 @@ def test_the_state_is_neither_shown_nor_written() -> None:
 def test_a_bad_seed_is_refused(seed: object) -> None:
     with pytest.raises(InvalidValue, match="seed"):
         Rng.from_seed(seed)  # type: ignore[arg-type]
+
+
+def test_the_cipher_stream_is_aes_in_counter_mode() -> None:
+    """NIST SP 800-38A, F.5.5: the first two output blocks of CTR-AES256."""
+    key = bytes.fromhex("603deb1015ca71be2b73aef0857d77811f352c073b6108d72d9810a30914dff4")
+    counter = bytes.fromhex("f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff")
+    blocks = bytes.fromhex("0bdf7df1591716335e9a8b15c860c5025a6e699d536119065433863c8f657b94")
+    assert CipherStream(key + counter).words(4).tobytes() == blocks
+    stream = CipherStream(key + counter)
+    assert b"".join(stream.words(2).tobytes() for _ in range(2)) == blocks  # it goes on where it stopped
+
+
+def test_cipher_streams_are_named_and_fresh() -> None:
+    def words(rng: Rng, name: str) -> list[int]:
+        return rng.cipher_stream(name).words(8).tolist()
+
+    assert words(Rng.from_seed(7), "noise") == words(Rng.from_seed(7), "noise")
+    assert words(Rng.from_seed(7), "noise") != words(Rng.from_seed(7), "other")
+    assert words(Rng.from_seed(7), "noise") != words(Rng.from_seed(8), "noise")
+    assert words(Rng(), "noise") != words(Rng(), "noise")
+
+
+def test_a_cipher_stream_is_neither_written_nor_used_after_a_fork(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = Rng().cipher_stream("noise")
+    with pytest.raises(TypeError, match="not written"):
+        pickle.dumps(stream)
+    monkeypatch.setattr("os.getpid", lambda: -1)
+    with pytest.raises(InvalidValue, match="fork"):
+        stream.words(2)
+
+
+def test_unused_names_never_come_twice() -> None:
+    rng = Rng()
+    names = [rng.unused(name) for name in ("noise", "noise", "canaries", "noise")]
+    assert len(set(names)) == 4
+    assert Rng().unused("noise") == names[0]  # each Rng counts for itself, so that a seed repeats

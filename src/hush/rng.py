@@ -7,23 +7,63 @@
 
 Streams are named, so that a test can fix the sampling without fixing the noise. Nothing here reads or writes the
 global generators: `torch.manual_seed` and `numpy.random.seed` change no noise, and Hush's draws change no user code.
+
+Noise that is released comes from a `CipherStream`. Numpy's and torch's streams are good generators and no cryptographic
+ones: numpy keeps 128 bits of the entropy, torch 64.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
+import os
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy
+from numpy.typing import NDArray
 
 from hush import _check
+from hush.errors import InvalidValue
 
 if TYPE_CHECKING:
     import torch
 
 _ENTROPY_BYTES = 32
+_KEY_BYTES, _BLOCK_BYTES, _WORD_BYTES = 32, 16, 8
+
+
+class CipherStream:
+    """Random 64-bit words: the key stream of AES-256 in counter mode, which nobody without the key can foresee.
+
+    Unless AES is broken, blocks^2 / 2^129 bounds the advantage of telling `blocks` of it from true randomness.
+    """
+
+    def __init__(self, material: bytes) -> None:
+        from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+        key, counter = material[:_KEY_BYTES], material[_KEY_BYTES : _KEY_BYTES + _BLOCK_BYTES]
+        self._encryptor = Cipher(algorithms.AES256(key), modes.CTR(counter)).encryptor()
+        self._process = os.getpid()
+        self._zeros = b""
+        self._room = bytearray()
+
+    def words(self, count: int) -> NDArray[numpy.int64]:
+        """The next `count` words, in an array that the next call overwrites."""
+        if os.getpid() != self._process:  # a forked copy would repeat its parent's words
+            raise InvalidValue("a random stream belongs to the process that made it; make a new Rng after a fork.")
+        size = count * _WORD_BYTES
+        if len(self._zeros) != size:
+            self._zeros = bytes(size)
+            self._room = bytearray(size + _BLOCK_BYTES)  # the library asks for a spare block
+        self._encryptor.update_into(self._zeros, self._room)
+        return numpy.frombuffer(self._room, dtype=numpy.int64, count=count)
+
+    def __getstate__(self) -> object:
+        raise TypeError("a random stream is not written to disk: it would undo the noise; make a new one instead.")
 
 
 @dataclass(frozen=True)
@@ -32,6 +72,7 @@ class Rng:
 
     seed: int | None = None
     _root: bytes = field(default=b"", init=False, repr=False, compare=False)
+    _opened: dict[str, Iterator[int]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.seed is None:
@@ -77,3 +118,26 @@ class Rng:
 
         generator = torch.Generator(device=device)
         return generator.manual_seed(int.from_bytes(self._material(name)[:8], "little", signed=True))
+
+    def cipher_stream(self, name: str) -> CipherStream:
+        """The cryptographic stream of that name; the same name gives the same stream, from its beginning."""
+        return CipherStream(self._material(name))
+
+    def unused(self, name: str) -> str:
+        """A name that this Rng has not given before, so that no two streams opened by such names are equal.
+
+        >>> rng = Rng.from_seed(7)
+        >>> rng.unused("noise"), rng.unused("noise")
+        ('noise#1', 'noise#2')
+        """
+        return f"{name}#{next(self._opened.setdefault(name, itertools.count(1)))}"
+
+
+@contextmanager
+def same_draws() -> Iterator[None]:
+    """Put torch's global generator to a fixed state, and back afterwards: two passes then use the same dropout."""
+    import torch
+
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        yield

@@ -21,7 +21,7 @@ def to_dp_accounting(event: kinds.Event) -> Any:
     """The same event in dp-accounting's words; one that it has no word for is refused by name."""
     theirs = _library()
     match event:
-        case kinds.Gaussian(noise_multiplier):
+        case kinds.Gaussian(noise_multiplier) | kinds.MatrixGaussian(noise_multiplier):
             return theirs.GaussianDpEvent(noise_multiplier)
         case kinds.GaussianDP(mu):
             return theirs.GaussianDpEvent(1 / mu) if mu > 0 else theirs.NoOpDpEvent()

@@ -24,6 +24,7 @@ KINDS: dict[str, type[kinds.Event]] = {
         kinds.ZeroConcentratedDP,
         kinds.GaussianDP,
         kinds.NotPrivate,
+        kinds.MatrixGaussian,
         kinds.PoissonSampled,
         kinds.FixedSizeSampled,
         kinds.Repeated,

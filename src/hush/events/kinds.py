@@ -40,6 +40,15 @@ def _check_event(name: str, value: object) -> Event:
     return value
 
 
+def _check_samplable(value: object) -> None:
+    pending = [_check_event("event", value)]
+    while pending:
+        event = pending.pop()
+        if isinstance(event, MatrixGaussian):
+            raise InvalidValue("a MatrixGaussian takes examples in their order; it has no meaning on a random sample.")
+        pending.extend(event.parts())
+
+
 @dataclass(frozen=True)
 class Gaussian(Event):
     """A sum plus Gaussian noise. `noise_multiplier` is its standard deviation over one example's contribution."""
@@ -122,6 +131,36 @@ class NotPrivate(Event):
 
 
 @dataclass(frozen=True)
+class MatrixGaussian(Event):
+    """`steps` sums with correlated Gaussian noise, on examples that come in an order instead of being sampled.
+
+    The sums S of all steps are released as S + C^-1 Z, with Z independent Gaussian noise and C lower triangular with
+    `bands` bands. Each example takes part in `participations` steps at most, any two `min_separation` apart or more.
+    `noise_multiplier` is the standard deviation of Z over the most that one example can move C S, so that all steps
+    together cost one `Gaussian(noise_multiplier)`. An example that a neighbour lacks leaves its place empty: no other
+    example moves.
+    """
+
+    noise_multiplier: float
+    steps: int
+    bands: int
+    min_separation: int
+    participations: int
+
+    def __post_init__(self) -> None:
+        _store(self, noise_multiplier=_check.positive("noise_multiplier", self.noise_multiplier))
+        for name in ("steps", "bands", "min_separation", "participations"):
+            _store(self, **{name: _check.whole(name, getattr(self, name))})
+        if self.bands > self.steps:
+            raise InvalidValue(f"bands must not exceed steps; got {self.bands} of {self.steps}.")
+        if (self.participations - 1) * self.min_separation >= self.steps:
+            raise InvalidValue(
+                f"{self.participations} participations, {self.min_separation} steps apart, do not fit into "
+                f"{self.steps} steps; lower participations or min_separation."
+            )
+
+
+@dataclass(frozen=True)
 class PoissonSampled(Event):
     """`event` on a batch that each example joins independently with chance `sampling_prob`."""
 
@@ -129,7 +168,7 @@ class PoissonSampled(Event):
     sampling_prob: float
 
     def __post_init__(self) -> None:
-        _check_event("event", self.event)
+        _check_samplable(self.event)
         _store(self, sampling_prob=_check.probability("sampling_prob", self.sampling_prob))
 
 
@@ -142,7 +181,7 @@ class FixedSizeSampled(Event):
     num_examples: int
 
     def __post_init__(self) -> None:
-        _check_event("event", self.event)
+        _check_samplable(self.event)
         size = _check.whole("sample_size", self.sample_size)
         total = _check.whole("num_examples", self.num_examples)
         if size > total:
@@ -184,6 +223,9 @@ class Composed(Event):
 def flat(event: Event, times: int = 1) -> Iterator[tuple[Event, int]]:
     """The event as (elementary event, how often) pairs, equal neighbours merged.
 
+    A `MatrixGaussian` counts as the one `Gaussian` that it costs, for adaptive sums too [Denisov, McMahan, Rush, Smith,
+    Thakurta 2022, Thm. 2.1].
+
     >>> list(flat(Composed(Gaussian(1.0), Repeated(Composed(Gaussian(1.0), Laplace(2.0)), times=3))))
     [(Gaussian(noise_multiplier=1.0), 4), (Laplace(scale=2.0), 3)]
     """
@@ -196,6 +238,8 @@ def flat(event: Event, times: int = 1) -> Iterator[tuple[Event, int]]:
                 pending.append((inner, count * repeats))
             case Composed(events):
                 pending.extend((part, count) for part in reversed(events))
+            case MatrixGaussian(noise_multiplier):
+                pending.append((Gaussian(noise_multiplier), count))
             case _:
                 counts[current] = counts.get(current, 0) + count
     yield from counts.items()

@@ -1,0 +1,124 @@
+"""Which ledger a run is charged to, what it was charged, and how many steps its budget still holds."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import weakref
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hush.errors import InvalidValue, LedgerTampered, ResumeRefused
+from hush.events import Composed, Event, Repeated
+from hush.ledger import Account, Ledger
+from hush.training.costs import cost
+
+if TYPE_CHECKING:
+    from hush.training.plan import TrainingPlan
+
+LEDGER_FILE = "ledger.db"
+ACCOUNT = "training"
+
+
+class Scratch:
+    """A temporary folder that lives as long as this object, in the process that made it."""
+
+    def __init__(self) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix="hush-"))
+        weakref.finalize(self, _remove, self.path, os.getpid())
+
+
+def _remove(path: Path, process: int) -> None:
+    if os.getpid() == process:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class Books:
+    """A ledger and the account that a run is charged to.
+
+    `own` is the file where the ledger is this run's alone; `scratch` holds a temporary folder open.
+    """
+
+    ledger: Ledger
+    account: Account
+    own: Path | None = None
+    scratch: Scratch | None = None
+
+    def charged(self, note: str) -> Event:
+        """Everything that rows with this note charged, less what was given back."""
+        return charged_event(self.account, note)
+
+    def head(self) -> str:
+        """The hash at the end of the account's chain."""
+        return self.account.rows()[-1].hash
+
+    def check_continues(self, head: str) -> None:
+        """Refuse a ledger that was edited or does not hold the row with this hash."""
+        try:
+            self.ledger.verify({self.account.name: head})
+        except LedgerTampered as error:
+            raise ResumeRefused(f"the ledger is not the one of the checkpoint, or was edited: {error}") from error
+
+
+def open_books(
+    plan: TrainingPlan,
+    ledger: Ledger | None,
+    account: Account | str | None,
+    folder: Path | None,
+    *,
+    must_exist: bool = False,
+) -> Books:
+    """The given ledger and account, or a ledger of the run's own in its folder (or in a temporary one)."""
+    if isinstance(account, Account):
+        if ledger is None:
+            raise InvalidValue("give the ledger beside the account: fit(..., ledger=ledger, account=account).")
+        return Books(ledger, account)
+    name = ACCOUNT if account is None else account
+    if ledger is not None:
+        return Books(ledger, ledger.account(name, relation=plan.relation))
+    scratch = Scratch() if folder is None else None
+    path = (folder if scratch is None else scratch.path) / LEDGER_FILE  # type: ignore[operator]
+    if must_exist and not path.exists():
+        raise ResumeRefused(f"the ledger {path.name} is missing: what the first part spent cannot be known.")
+    own = Ledger(path)
+    try:
+        return Books(own, own.account(name, cap=plan.budget, relation=plan.relation), own=path, scratch=scratch)
+    except LedgerTampered as error:
+        raise ResumeRefused(f"the ledger of the run was edited: {error}") from error
+
+
+def charged_event(account: Account, note: str) -> Event:
+    """Everything that rows of this account with this note charged, less what was given back."""
+    blocks: dict[int, tuple[Event, int]] = {}
+    for row in account.rows():
+        if row.kind == "release" and row.block in blocks:
+            event, count = blocks[row.block]
+            blocks[row.block] = event, count - row.count
+        elif row.event is not None and row.kind != "release" and row.note == note:
+            blocks[row.number] = row.event, row.count
+    counts: dict[Event, int] = {}
+    for event, count in blocks.values():
+        counts[event] = counts.get(event, 0) + count
+    return Composed(*(Repeated(event, count) for event, count in counts.items() if count))
+
+
+def room(plan: TrainingPlan, spent: Event, wanted: int) -> int:
+    """How many of `wanted` further steps fit into the plan's budget beside what the run was charged before."""
+    if plan.budget is None or not wanted:
+        return wanted
+    budget = plan.budget
+
+    def fits(steps: int) -> bool:
+        event = Composed(spent, plan.event_of(steps))
+        return budget.allows(cost(event, delta=plan.delta, relation=plan.relation))
+
+    if fits(wanted):
+        return wanted
+    low, high = 0, wanted  # `low` fits, `high` does not
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low

@@ -1,0 +1,168 @@
+"""From a data set and a plan to the batch of each step.
+
+Rows of a `TensorDataset` are taken by one index per tensor; other data sets go through torch's `DataLoader`, whose
+batch sampler is the plan's. An empty draw gives an empty batch, never a skipped step.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sized
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
+
+from hush import _check
+from hush.errors import InvalidValue
+from hush.gradients.batches import Batch, take
+from hush.rng import Rng
+from hush.sampling import Index, draws
+from hush.training.lots import Lot, augmented, padded
+
+if TYPE_CHECKING:
+    from hush.training.plan import TrainingPlan
+
+Collate = Callable[[list[Any]], Any]
+
+
+class Feed:
+    """The batches of a plan over one data set."""
+
+    def __init__(
+        self,
+        plan: TrainingPlan,
+        dataset: Dataset[Any],
+        *,
+        people: Tensor | None = None,
+        augment: Callable[[Batch], Batch] | None = None,
+        collate: Collate | None = None,
+        workers: int = 0,
+    ) -> None:
+        self._plan = plan
+        self._dataset = dataset
+        self._rows = _length(dataset)
+        self._people = None if people is None else People(people, self._rows)
+        self._augment = augment
+        self._collate = collate
+        self._workers = _check.whole("workers", workers, least=0)
+        if (plan.unit == "person") != (people is not None):
+            raise InvalidValue(
+                f"people must be given for unit 'person' and only then; this plan has unit {plan.unit!r}."
+            )
+        if plan.augmentations > 1 and augment is None:
+            raise InvalidValue(f"{plan.augmentations} augmentations of an example need an augment function.")
+
+    def batches(self, rng: Rng, *, first: int = 0) -> Iterator[Batch | Lot]:
+        """The batch of each step from `first` on; a `Lot` where rows are not simply units."""
+        units = self._rows if self._people is None else self._people.number
+        stream = rng.stream(rng.unused("sampling"))
+        indices = draws(self._plan.sampler, units, steps=self._plan.steps, stream=stream, first=first)
+        tensor_data = _tensors(self._dataset)
+        if tensor_data is not None and self._collate is None:
+            for index in indices:
+                rows, groups = self._expand(index)
+                yield self._finish(_taken(*tensor_data, rows), groups)
+        else:
+            yield from self._loaded(indices, rng)
+
+    def _expand(self, index: Index) -> tuple[Index, Tensor | None]:
+        if self._people is None:
+            return index, None
+        rows, numbers = self._people.rows_of(index)
+        return rows, torch.from_numpy(numbers)
+
+    def _loaded(self, indices: Iterator[Index], rng: Rng) -> Iterator[Batch | Lot]:
+        queue: deque[tuple[int, Tensor | None]] = deque()
+
+        def lists() -> Iterator[list[int]]:
+            for index in indices:
+                rows, groups = self._expand(index)
+                queue.append((len(rows), groups))
+                yield rows.tolist() or [0]  # a loader cannot make an empty batch: row 0 is loaded and dropped
+
+        loader: DataLoader[Any] = DataLoader(
+            self._dataset,
+            batch_sampler=cast("Any", _Lists(lists)),
+            num_workers=self._workers,
+            collate_fn=self._collate,
+            generator=rng.torch_stream(rng.unused("loader")),  # torch's global generator stays as it is
+        )
+        for batch in loader:
+            size, groups = queue.popleft()
+            yield self._finish(batch if size else take(batch, slice(0, 0)), groups)
+
+    def _finish(self, batch: Batch, groups: Tensor | None) -> Batch | Lot:
+        plan = self._plan
+        if groups is None and self._augment is None and plan.sampling != "truncated_poisson":
+            return batch
+        lot = Lot(batch, groups=groups)
+        if plan.max_batch_size is not None:
+            lot = padded(batch, plan.max_batch_size)
+        return lot if self._augment is None else augmented(lot, plan.augmentations, self._augment)
+
+
+class People:
+    """Which rows belong to which person."""
+
+    def __init__(self, people: Tensor, rows: int) -> None:
+        ids = numpy.asarray(people)
+        if ids.shape != (rows,):
+            raise InvalidValue(f"people must hold one number per row, shape ({rows},); got shape {ids.shape}.")
+        _, person = numpy.unique(ids, return_inverse=True)
+        self._order = numpy.argsort(person, kind="stable")
+        self._sizes = numpy.bincount(person)
+        self._starts = numpy.concatenate([[0], numpy.cumsum(self._sizes)])[:-1]
+
+    @property
+    def number(self) -> int:
+        """How many people there are."""
+        return len(self._sizes)
+
+    def rows_of(self, chosen: Index) -> tuple[Index, Index]:
+        """The rows of these people, and for each row the place of its person in `chosen`."""
+        sizes = self._sizes[chosen]
+        place = numpy.repeat(numpy.arange(len(chosen)), sizes)
+        before = numpy.repeat(numpy.cumsum(sizes) - sizes, sizes)
+        offset = numpy.arange(len(place)) - before
+        return self._order[self._starts[chosen][place] + offset], place
+
+
+class _Lists:
+    """A batch sampler that is read once."""
+
+    def __init__(self, lists: Callable[[], Iterator[list[int]]]) -> None:
+        self._lists = lists
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return self._lists()
+
+
+def _length(dataset: Dataset[Any]) -> int:
+    if not isinstance(dataset, Sized) or not hasattr(dataset, "__getitem__"):
+        raise InvalidValue(f"dataset must be a map-style data set with a length; got {type(dataset).__name__}.")
+    if len(dataset) == 0:
+        raise InvalidValue("the data set is empty.")
+    return len(dataset)
+
+
+def _tensors(dataset: Dataset[Any]) -> tuple[tuple[Tensor, ...], Tensor | None] | None:
+    """The tensors behind a data set and the rows of them it shows (None for all), or None if it is another kind."""
+    if isinstance(dataset, Subset):
+        inner = _tensors(dataset.dataset)
+        if inner is None or type(dataset).__getitem__ is not Subset.__getitem__:
+            return None
+        chosen = torch.as_tensor(dataset.indices)
+        return inner[0], chosen if inner[1] is None else inner[1][chosen]
+    plain = isinstance(dataset, TensorDataset) and type(dataset).__getitem__ is TensorDataset.__getitem__
+    return (dataset.tensors, None) if plain else None  # type: ignore[attr-defined]
+
+
+def _taken(tensors: tuple[Tensor, ...], shown: Tensor | None, rows: Index) -> tuple[Tensor, ...]:
+    if shown is None and len(rows) == len(tensors[0]) and numpy.array_equal(rows, numpy.arange(len(rows))):
+        return tensors  # a full batch needs no copy
+    index = torch.from_numpy(rows)
+    index = index if shown is None else shown[index]
+    return tuple(tensor.index_select(0, index.to(tensor.device)) for tensor in tensors)

@@ -1,0 +1,46 @@
+"""A loss function that is listened to: each row's weight is applied, and the mean loss is kept for the history."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hush.gradients.batches import Batch, LossFunction, call, checked_losses, num_examples
+from hush.training.lots import Lot
+
+
+class Losses:
+    """Calls `loss_fn` for a lot. Where a lot has weights, its batch here is (batch, weights).
+
+    The mean is not private. Inside a transformed function (vmap) nothing can be kept, and `mean` gives None.
+    """
+
+    def __init__(self, loss_fn: LossFunction) -> None:
+        self.loss_fn = loss_fn
+        self._weighted = False
+        self._heard: list[tuple[Tensor, Tensor | None]] = []
+
+    def take(self, lot: Lot) -> Batch:
+        """Listen from here on to this lot, and give the batch to call with."""
+        self._heard.clear()
+        self._weighted = lot.weights is not None
+        return (lot.batch, lot.weights) if self._weighted else lot.batch
+
+    def __call__(self, model: nn.Module, *batch: Any, **named: Any) -> Tensor:
+        """One loss per row."""
+        inner = batch[0] if self._weighted else (named or batch)
+        losses = checked_losses(call(self.loss_fn, model, inner), num_examples(inner))
+        weights = batch[1] if self._weighted else None
+        if not torch._C._functorch.is_functorch_wrapped_tensor(losses):
+            self._heard.append((losses.detach(), weights))
+        return losses if weights is None else losses * weights
+
+    def mean(self) -> float | None:
+        """The weighted mean of what was heard since `take`; None if that is nothing."""
+        losses = [values if weights is None else values * weights for values, weights in self._heard]
+        total = sum(len(values) if weights is None else float(weights.sum()) for values, weights in self._heard)
+        result = float(torch.cat(losses).double().sum()) / total if total else None
+        self._heard.clear()
+        return result

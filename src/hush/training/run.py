@@ -1,0 +1,198 @@
+"""A run: one training that happened, on disk as safetensors and JSON.
+
+run.json             the plan, the guarantee, what was charged; may be shown
+model.safetensors    the weights; may be shown
+ledger.db            the charges, unless a shared ledger was given
+not_private.json     losses and the like, read from the data without noise: not for everybody
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from hush import events
+from hush.errors import HushError, InvalidValue, UnreadableFile
+from hush.ledger import Ledger
+from hush.privacy import Guarantee
+from hush.training import plan_text
+from hush.training.books import LEDGER_FILE, charged_event
+from hush.training.costs import cost
+from hush.training.files import load_weights, read_tensors, write_tensors, write_text
+from hush.training.history import History
+from hush.training.plan import TrainingPlan
+
+RUN_FILE, MODEL_FILE, NOT_PRIVATE_FILE = "run.json", "model.safetensors", "not_private.json"
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training.
+
+    Attributes:
+        plan: What was planned.
+        guarantee: What everything charged for this run costs, repeats after a crash included.
+        event: Everything charged for this run.
+        ledger: Where it was charged, to `account`, in rows with the note `note`.
+        steps: How many steps are in the weights.
+        complete: Whether those are all steps of the plan.
+        weights: The model's state.
+        history: What was seen on the way. Not private.
+        notes: What a reader of the guarantee should know.
+        randomness: Where noise and sampling came from.
+    """
+
+    plan: TrainingPlan
+    guarantee: Guarantee
+    event: events.Event
+    ledger: Ledger
+    account: str
+    note: str
+    steps: int
+    weights: dict[str, Tensor] = field(repr=False)
+    history: History = field(repr=False)
+    notes: tuple[str, ...] = ()
+    randomness: str = ""
+    own_ledger: Path | None = field(default=None, repr=False)
+    keep: object = field(default=None, repr=False)  # holds the temporary folder of a ledger that was not saved yet
+
+    @property
+    def complete(self) -> bool:
+        """Whether all steps of the plan were taken."""
+        return self.steps == self.plan.steps
+
+    def load_into(self, model: nn.Module) -> None:
+        """Give a model of the same shape these weights."""
+        load_weights(model, self.weights)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the run into a folder; `run.json` comes last, so a folder that has it is whole."""
+        folder = Path(path)
+        folder.mkdir(parents=True, exist_ok=True)
+        _check_free(folder, self.note)
+        write_tensors(folder / MODEL_FILE, self.weights, {"note": self.note})
+        write_text(folder / NOT_PRIVATE_FILE, json.dumps(_history_dict(self.history)))
+        if self.own_ledger is not None:
+            _copy_ledger(self.ledger, self.own_ledger, folder / LEDGER_FILE)
+        write_text(folder / RUN_FILE, json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n")
+
+    def to_dict(self) -> dict[str, Any]:
+        """What may be shown of the run, as plain values under the glossary's words."""
+        place = None if self.own_ledger is not None else repr(self.ledger)[len("Ledger('") : -2]
+        return {
+            "format": FORMAT,
+            "note": self.note,
+            "plan": plan_text.to_dict(self.plan),
+            "plan_fingerprint": self.plan.fingerprint,
+            "steps": self.steps,
+            "complete": self.complete,
+            "guarantee": self.guarantee.to_dict(),
+            "event": events.to_dict(self.event),
+            "ledger": place,
+            "account": self.account,
+            "randomness": self.randomness,
+            "notes": list(self.notes),
+            "clip_norms": [value for value in self.history.clip_norms if value < math.inf]
+            if self.plan.adaptive is not None
+            else [],
+        }
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Run:
+        """The run in a folder. Its guarantee is computed anew from the charges and must be the written one."""
+        folder = Path(path)
+        data = _read_json(folder / RUN_FILE)
+        try:
+            return _from_dict(folder, data)
+        except (KeyError, TypeError, ValueError) as error:
+            if isinstance(error, HushError):
+                raise
+            raise UnreadableFile(f"{RUN_FILE} is not a run of Hush: {str(error)[:80]}.") from None
+
+
+def _from_dict(folder: Path, data: dict[str, Any]) -> Run:
+    if data["format"] != FORMAT:
+        raise UnreadableFile(f"{RUN_FILE} has format {data['format']!r} and this Hush reads {FORMAT}.")
+    plan = plan_text.from_dict(TrainingPlan, data["plan"])
+    event = events.from_dict(data["event"])
+    own = folder / LEDGER_FILE if data["ledger"] is None else None
+    ledger = Ledger.open(own if own is not None else data["ledger"], create=False)
+    ledger.verify()
+    guarantee = cost(event, delta=plan.delta, relation=plan.relation)
+    if (
+        charged_event(ledger.account(data["account"]), data["note"]) != event
+        or guarantee.to_dict() != data["guarantee"]
+    ):
+        raise UnreadableFile(f"{RUN_FILE} and the ledger do not say the same: one of them was edited.")
+    weights, metadata = read_tensors(folder / MODEL_FILE)
+    if metadata.get("note") != data["note"]:
+        raise UnreadableFile(f"{MODEL_FILE} belongs to another run.")
+    return Run(
+        plan=plan,
+        guarantee=guarantee,
+        event=event,
+        ledger=ledger,
+        account=data["account"],
+        note=data["note"],
+        steps=data["steps"],
+        weights=weights,
+        history=_read_history(folder / NOT_PRIVATE_FILE),
+        notes=tuple(data["notes"]),
+        randomness=data["randomness"],
+        own_ledger=own,
+    )
+
+
+def _check_free(folder: Path, note: str) -> None:
+    if (folder / RUN_FILE).exists() and _read_json(folder / RUN_FILE).get("note") != note:
+        raise InvalidValue(f"{folder} holds another run; choose another folder.")
+
+
+def _copy_ledger(ledger: Ledger, source: Path, target: Path) -> None:
+    if target.exists():
+        if not target.samefile(source):
+            target.unlink()
+        else:
+            return
+    with tempfile.TemporaryDirectory(prefix="hush-") as scratch:
+        export = Path(scratch) / "ledger.jsonl"
+        ledger.export_jsonl(export)
+        Ledger.import_jsonl(export, target)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UnreadableFile(f"{path.name} cannot be read: {str(error)[:120]}.") from None
+    if not isinstance(data, dict):
+        raise UnreadableFile(f"{path.name} is not a JSON object.")
+    return data
+
+
+def _history_dict(history: History) -> dict[str, Any]:
+    return {
+        "warning": "read from the data without noise: not covered by the guarantee",
+        "loss": [value if math.isfinite(value) else None for value in history.loss],
+        "nonfinite": history.nonfinite,
+        "clip_norms": [None if value == math.inf else value for value in history.clip_norms],
+    }
+
+
+def _read_history(path: Path) -> History:
+    if not path.exists():  # somebody passed the run on without it, as they should
+        return History()
+    data = _read_json(path)
+    return History(
+        loss=[math.nan if value is None else float(value) for value in data.get("loss", [])],
+        nonfinite=[int(value) for value in data.get("nonfinite", [])],
+        clip_norms=[math.inf if value is None else float(value) for value in data.get("clip_norms", [])],
+    )

@@ -1,0 +1,230 @@
+"""What `fit` does: open the books, restore or begin, step, keep checkpoints, close."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+from torch.utils.data import Dataset
+
+from hush import _check
+from hush.errors import BudgetExceeded, InvalidValue
+from hush.events import Event, to_json
+from hush.gradients.batches import Batch, LossFunction
+from hush.gradients.clipped import Method
+from hush.ledger import Account, Ledger
+from hush.rng import Rng
+from hush.training import checkpoint
+from hush.training.averages import Average, project
+from hush.training.books import ACCOUNT, open_books, room
+from hush.training.checkpoint import CHECKPOINT_FILE, Checkpoint, Trainee
+from hush.training.costs import cost
+from hush.training.feed import Feed
+from hush.training.files import remove_scratch
+from hush.training.guards import CheckedAugmentation, MovementGuard
+from hush.training.history import History
+from hush.training.plan import TrainingPlan
+from hush.training.progress import Bar, Callback, Meter, Progress
+from hush.training.run import Run
+from hush.training.step import PrivateGradients
+
+_MOST_BLOCK = 100  # steps charged at once
+_LEAST_BETWEEN = 10  # steps between two checkpoints, unless asked for
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """The arguments of `fit`, which explains them."""
+
+    plan: TrainingPlan
+    model: nn.Module
+    dataset: Dataset[Any]
+    loss_fn: LossFunction
+    optimizer: Optimizer
+    scheduler: LRScheduler | None
+    ledger: Ledger | None
+    account: Account | str | None
+    folder: Path | None
+    resume: bool
+    checkpoint_every: int | None
+    dataset_name: str | None
+    people: Tensor | None
+    augment: Callable[[Batch], Batch] | None
+    collate: Callable[[list[Any]], Any] | None
+    workers: int
+    rng: Rng | None
+    method: Method
+    callbacks: Sequence[Callback]
+    progress: bool
+    guard_steps: int
+    may_rest: Collection[str]
+
+
+class Session:
+    """One process's part of a run."""
+
+    def __init__(self, setup: Setup) -> None:
+        plan = setup.plan
+        self._setup, self._plan = setup, plan
+        self._every = _check.whole("checkpoint_every", setup.checkpoint_every or max(_LEAST_BETWEEN, plan.steps // 20))
+        augment = None if setup.augment is None else CheckedAugmentation(setup.augment)
+        self._feed = Feed(
+            plan,
+            setup.dataset,
+            people=setup.people,
+            augment=augment,
+            collate=setup.collate,
+            workers=setup.workers,
+        )
+        saved = self._saved()
+        self._note = f"run {secrets.token_hex(8)}" if saved is None else saved.run
+        self._identity = self._described() if setup.folder is not None else {}
+        if saved is not None:
+            checkpoint.check_same(saved, self._identity)
+        self._books = open_books(plan, setup.ledger, setup.account, setup.folder, must_exist=saved is not None)
+        if saved is not None:
+            self._books.check_continues(saved.head)
+        self._spent = self._books.charged(self._note)
+        self._private, self._trainee = self._prepared(0 if saved is None else saved.step)
+        if saved is not None:
+            checkpoint.restore(self._trainee, saved)
+        self._guard = MovementGuard(
+            setup.model, setup.optimizer, steps=setup.guard_steps if saved is None else 0, may_rest=setup.may_rest
+        )
+        self._stopped = ""
+
+    def _saved(self) -> Checkpoint | None:
+        folder = self._setup.folder
+        if folder is None:
+            if self._setup.resume:
+                raise InvalidValue("resume needs the folder of the run.")
+            return None
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / CHECKPOINT_FILE
+        remove_scratch(path)
+        if not path.exists():
+            return None
+        if not self._setup.resume:
+            raise InvalidValue(f"{folder} holds a run; go on with resume=True, or choose another folder.")
+        return checkpoint.read(path)
+
+    def _described(self) -> checkpoint.Identity:
+        setup = self._setup
+        name = setup.dataset_name or type(setup.dataset).__name__
+        data = {"name": name, "examples": len(setup.dataset)}  # type: ignore[arg-type]
+        account = setup.account.name if isinstance(setup.account, Account) else setup.account or ACCOUNT
+        return checkpoint.identity_of(self._plan, setup.model, setup.optimizer, setup.scheduler, data, account)
+
+    def _prepared(self, first: int) -> tuple[PrivateGradients, Trainee]:
+        setup, plan = self._setup, self._plan
+        self._rng = _source(setup.rng, first, self._spent)
+        private = PrivateGradients(
+            setup.model,
+            plan,
+            account=self._books.account,
+            rng=self._rng,
+            method=setup.method,
+            note=self._note,
+            block=_MOST_BLOCK if setup.folder is None else min(_MOST_BLOCK, self._every),
+            first=first,
+            most=room(plan, self._spent, plan.steps - first),
+        )
+        average = Average(setup.model, plan.average, plan.average_decay)
+        return private, Trainee(setup.model, setup.optimizer, setup.scheduler, average, private.clip_norm, History())
+
+    def run(self) -> Run:
+        """Take the steps and give the run."""
+        trainee = self._trainee
+        if trainee.step == 0:
+            self._keep()  # before the first charge: whatever is charged has a checkpoint that says what it was for
+        meter = Meter(self._plan, self._spent)
+        batches = self._feed.batches(self._rng, first=trainee.step)
+        with Bar(shown=self._setup.progress) as bar:
+            for batch in batches:
+                report = self._step(batch)
+                if report is None:
+                    break
+                shown = Progress(trainee.step, self._plan.steps, report, meter, self._private.steps)
+                bar(shown)
+                for callback in self._setup.callbacks:
+                    callback(shown)
+                if trainee.step % self._every == 0 and trainee.step < self._plan.steps:
+                    self._keep()
+        return self._finish()
+
+    def _step(self, batch: Batch) -> Any:
+        trainee, setup = self._trainee, self._setup
+        try:
+            report = self._private.backward(setup.loss_fn, batch)
+        except BudgetExceeded as error:
+            if trainee.step == 0:
+                raise
+            self._stopped = f"stopped after {trainee.step} of {self._plan.steps} steps: {error}"
+            return None
+        setup.optimizer.step()
+        if setup.scheduler is not None:
+            setup.scheduler.step()
+        if self._plan.project_to is not None:
+            project((value for value in setup.model.parameters() if value.requires_grad), self._plan.project_to)
+        trainee.average.update()
+        trainee.history.add(report)
+        trainee.step += 1
+        self._guard.after_step(self._private.reach)
+        return report
+
+    def _keep(self) -> None:
+        if self._setup.folder is not None:
+            path = self._setup.folder / CHECKPOINT_FILE
+            checkpoint.write(path, self._trainee, self._identity, run=self._note, head=self._books.head())
+
+    def _finish(self) -> Run:
+        setup, trainee = self._setup, self._trainee
+        self._guard.finish()
+        self._private.close()
+        setup.optimizer.zero_grad()
+        self._keep()
+        trainee.average.put_into_model()
+        event = self._books.charged(self._note)
+        run = Run(
+            plan=self._plan,
+            guarantee=cost(event, delta=self._plan.delta, relation=self._plan.relation),
+            event=event,
+            ledger=self._books.ledger,
+            account=self._books.account.name,
+            note=self._note,
+            steps=trainee.step,
+            weights={name: value.detach().clone() for name, value in setup.model.state_dict().items()},
+            history=trainee.history,
+            notes=self._notes(),
+            randomness=self._rng.label if setup.rng is None else setup.rng.label,
+            own_ledger=self._books.own,
+            keep=self._books.scratch,
+        )
+        if setup.folder is not None:
+            run.save(setup.folder)
+        return run
+
+    def _notes(self) -> tuple[str, ...]:
+        notes = [self._stopped] if self._stopped else []
+        if not self._rng.is_secret:
+            notes.append("noise and sampling come from a seed: whoever knows it can take the noise away.")
+        if self._plan.unit == "person":
+            notes.append("the guarantee is for a person with all their examples.")
+        return tuple(notes)
+
+
+def _source(rng: Rng | None, first: int, spent: Event) -> Rng:
+    """The run's own randomness: fresh entropy, or for a seed another stream at every new start, so no noise repeats."""
+    if rng is None or rng.is_secret:
+        return rng or Rng.from_entropy()
+    if first == 0 and not spent.parts():
+        return rng
+    text = f"{rng.seed}/{first}/{to_json(spent)}"
+    return Rng.from_seed(int.from_bytes(hashlib.sha256(text.encode()).digest()[:16], "little"))

@@ -1,0 +1,236 @@
+"""Noise on gradients: what it is added to, the grid of secure noise, and that no draw ever comes twice."""
+
+from __future__ import annotations
+
+import copy
+import math
+import pickle
+import random
+from collections.abc import Iterator
+
+import mpmath
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from hush import Rng
+from hush.errors import InvalidValue
+from hush.training.noise import GRID_BITS, NoiseSource, add_noise, grid_of
+from hush.training.normals import NormalStream
+
+BOTH = pytest.mark.parametrize("secure", [False, True], ids=["plain", "secure"])
+
+
+def draw(source: NoiseSource, count: int = 100, stddev: float = 1.0) -> Tensor:
+    return source.add({"weight": torch.zeros(count)}, stddev)["weight"]
+
+
+class Words:
+    """A stand-in for the cipher that gives these words, over and over."""
+
+    def __init__(self, values: list[int]) -> None:
+        self.values = np.array(values, dtype=np.int64)
+
+    def words(self, count: int) -> NDArray[np.int64]:
+        return np.resize(self.values, count)
+
+
+def with_words(first: list[int], second: list[int], *, finer: list[int] | None = None) -> Tensor:
+    """The cosines and the sines that a stream in float64 makes of these words."""
+    stream = NormalStream(Rng.from_seed(0), "noise", torch.float64)
+    half = 512  # of the least portion
+    words = np.concatenate([np.resize(np.array(part, dtype=np.int64), half) for part in (first, second)])
+    stream._words = Words(words.tolist())  # type: ignore[assignment]
+    stream._finer = Words(finer or [0])  # type: ignore[assignment]
+    numbers = stream.tensor(2 * half)
+    return torch.stack([numbers[: len(first)], numbers[half : half + len(first)]])
+
+
+# What the noise is added to ------------------------------------------------------------------------------------
+
+
+@BOTH
+def test_noise_is_added_in_place_to_every_tensor(secure: bool) -> None:
+    gradients = {"weight": torch.full((30, 40), 5.0), "bias": torch.full((30,), -5.0), "scale": torch.tensor(5.0)}
+    before = dict(gradients)
+    result = NoiseSource(Rng.from_seed(1), secure=secure).add(gradients, 0.01)
+    assert result is gradients
+    for name, value in before.items():
+        assert result[name] is value
+        assert torch.all(value.abs() - 5 != 0)
+        assert torch.all((value.abs() - 5).abs() < 0.1)
+
+
+@BOTH
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_dtypes_are_kept(secure: bool, dtype: torch.dtype) -> None:
+    gradient = NoiseSource(Rng.from_seed(1), secure=secure).add({"": torch.zeros(20_000, dtype=dtype)}, 2.0)[""]
+    assert gradient.dtype == dtype
+    assert abs(float(gradient.double().std()) - 2) < 0.06  # six standard deviations
+    assert len(gradient.unique()) > 1_000
+
+
+@BOTH
+def test_gradients_that_are_not_in_one_piece_or_carry_a_graph(secure: bool) -> None:
+    gradients = {
+        "transposed": torch.zeros(50, 20).t(),
+        "every second": torch.zeros(100)[::2],
+        "with graph": torch.zeros(50, requires_grad=True),
+    }
+    NoiseSource(Rng.from_seed(1), secure=secure).add(gradients, 1.0)
+    assert all(torch.all(value != 0) for value in gradients.values())
+
+
+@BOTH
+def test_nothing_to_do(secure: bool) -> None:
+    source = NoiseSource(Rng.from_seed(1), secure=secure)
+    assert source.add({}, 1.0) == {}
+    assert source.add({"empty": torch.zeros(3, 0)}, 1.0)["empty"].shape == (3, 0)
+
+
+@BOTH
+@pytest.mark.parametrize("stddev", [0.0, -1.0, math.nan, math.inf, "1"])
+def test_a_bad_stddev_is_refused(secure: bool, stddev: float) -> None:
+    with pytest.raises(InvalidValue, match="stddev"):
+        NoiseSource(Rng.from_seed(1), secure=secure).add({"weight": torch.zeros(3)}, stddev)
+
+
+def test_other_refusals() -> None:
+    with pytest.raises(InvalidValue, match="'count' must be of floating-point"):
+        NoiseSource(Rng.from_seed(1)).add({"count": torch.zeros(3, dtype=torch.int64)}, 1.0)
+    with pytest.raises(InvalidValue, match=r"2\^-400"):
+        NoiseSource(Rng.from_seed(1), secure=True).add({"weight": torch.zeros(3)}, 1e-200)
+
+
+def test_many_small_tensors_get_what_one_large_one_gets() -> None:
+    whole = draw(NoiseSource(Rng.from_seed(1)), 3_000)
+    parts = {str(place): torch.zeros(30) for place in range(100)}
+    NoiseSource(Rng.from_seed(1)).add(parts, 1.0)
+    assert torch.equal(torch.cat(list(parts.values())), whole)
+
+
+# The grid ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stddev", [1.0, 1.999, 2.0, 3.7e-5, 8.1e9])
+def test_the_grid_is_a_power_of_two_below_the_noise(stddev: float) -> None:
+    grid = grid_of(stddev)
+    assert math.frexp(grid)[0] == 0.5
+    assert 2**GRID_BITS <= stddev / grid < 2 ** (GRID_BITS + 1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("value", [0.0, 1 / 3, -0.1, 1e-9, 77.7])
+def test_secure_sums_are_multiples_of_the_grid_whatever_the_data(dtype: torch.dtype, value: float) -> None:
+    total = torch.full((5_000,), value, dtype=dtype)
+    secure = NoiseSource(Rng.from_seed(1), secure=True).add({"": total.clone()}, 1.3)[""].double() / grid_of(1.3)
+    assert torch.equal(secure, secure.round())
+    assert len(secure.unique()) > 4_000
+    assert len((secure.long() % 2).unique()) == 2  # the grid is not finer than it has to be
+    plain = NoiseSource(Rng.from_seed(1)).add({"": total.clone()}, 1.3)[""].double() / grid_of(1.3)
+    assert not torch.equal(plain, plain.round())
+
+
+def test_secure_noise_is_the_rounded_sum_of_data_and_noise() -> None:
+    """Against whole numbers: with the same random numbers, the grid point next to data plus noise."""
+    total = torch.linspace(-3, 3, 4_001)
+    noise = NoiseSource(Rng.from_seed(1), secure=True).add({"": torch.zeros(4_001, dtype=torch.float64)}, 0.7)[""]
+    found = NoiseSource(Rng.from_seed(1), secure=True).add({"": total.double()}, 0.7)[""]
+    steps = (found - noise - total.double()) / grid_of(0.7)
+    assert torch.all(steps.abs() <= 1)
+    assert 0.1 < float(steps.std()) < 0.7  # the difference of two roundings: 1 / sqrt(6) = 0.41
+
+
+def test_broken_and_huge_sums_are_held() -> None:
+    bound = grid_of(1.0) * 2.0**50
+    values = torch.tensor([math.nan, math.inf, -math.inf, 1e30, -1e30, 1.0])
+    found = NoiseSource(Rng.from_seed(1), secure=True).add({"": values}, 1.0)[""]
+    assert torch.isfinite(found).all()
+    assert found[0].abs() < 10
+    assert found[1:5].tolist() == pytest.approx([bound, -bound, bound, -bound])
+    assert (found[5] - 1).abs() < 10
+
+
+# The random numbers --------------------------------------------------------------------------------------------
+
+
+def test_normals_are_box_mullers_to_the_last_bits() -> None:
+    """Against 40 digits: within 2^-49 of the radius, which is what the distance on the theory page rests on."""
+    stream = Rng.from_seed(5).stream("words")
+    first, second = stream.integers(-(2**63), 2**63 - 1, (2, 200)).tolist()
+    first[:4] = [2**63 - 1, 2**62, -(2**50), 2**44]
+    found = with_words(first, second)
+    with mpmath.workdps(40):
+        for place, (one, two) in enumerate(zip(first, second, strict=True)):
+            radius = mpmath.sqrt(-2 * mpmath.log(mpmath.mpf(abs(one)) / 2**63))
+            angle = 2 * mpmath.pi * two / mpmath.mpf(2) ** 64
+            for value, truth in zip(found[:, place].tolist(), (mpmath.cos(angle), mpmath.sin(angle)), strict=True):
+                # 2^-53 of U itself is lost where U is near 1: the radius there is at least 2^-26.
+                assert abs(value - radius * truth) <= radius * 2.0**-49 + 2.0**-53 / max(radius, 2.0**-26)
+
+
+def test_the_tail_gets_more_bits() -> None:
+    finer = -(2**63)  # the least: the word counts as half of 2^-64
+    cosines, sines = with_words([0, 1, 2**43 - 1, 2**43], [0, 0, 0, 0], finer=[finer])
+    places = [2.0**-65, 1 + 2.0**-65, 2.0**43 - 1, 2.0**43]
+    truth = [math.sqrt(-2 * math.log(place / 2**63)) for place in places]
+    assert cosines.tolist() == pytest.approx(truth, rel=1e-14)
+    assert cosines[0] > 13.3
+    assert sines.tolist() == [0, 0, 0, 0]
+    most = with_words([0], [0], finer=[2**63 - 1])[0]
+    assert most.tolist() == pytest.approx([math.sqrt(2 * 63 * math.log(2))])
+
+
+def sources(seed: int | None) -> Iterator[NoiseSource]:
+    rng = Rng() if seed is None else Rng.from_seed(seed)
+    for secure in (False, True, False, True):
+        yield NoiseSource(rng, secure=secure)
+
+
+@pytest.mark.parametrize("seed", [None, 3])
+def test_no_two_sources_and_no_two_steps_give_equal_noise(seed: int | None) -> None:
+    other = [NoiseSource(Rng()), NoiseSource(Rng.from_seed(4))]
+    found = [draw(source) for source in [*sources(seed), *other] for _ in range(3)]
+    together = torch.cat(found)
+    assert len(together.unique()) > 0.99 * len(together)
+    assert not any(torch.equal(one, two) for place, one in enumerate(found) for two in found[:place])
+
+
+@BOTH
+def test_calls_with_one_rng_never_repeat(secure: bool) -> None:
+    rng = Rng.from_seed(3)
+    one, two = (add_noise({"": torch.zeros(50)}, 1.0, rng, secure=secure)[""] for _ in range(2))
+    assert not set(one.tolist()) & set(two.tolist())
+
+
+@BOTH
+def test_a_seed_repeats_the_sources_in_their_order(secure: bool) -> None:
+    one, two = (
+        [draw(NoiseSource(rng, secure=secure)) for _ in range(3)] for rng in (Rng.from_seed(3), Rng.from_seed(3))
+    )
+    assert all(torch.equal(first, second) for first, second in zip(one, two, strict=True))
+
+
+@BOTH
+def test_global_seeds_neither_move_the_noise_nor_are_moved(secure: bool) -> None:
+    found = []
+    for seeded in (False, False, True, True):
+        random.seed(0)
+        np.random.seed(0)  # noqa: NPY002
+        torch.manual_seed(0)
+        rng = Rng.from_seed(7) if seeded else Rng()
+        state = torch.random.get_rng_state(), np.random.get_state()[1].tolist(), random.getstate()  # type: ignore[index]  # noqa: NPY002
+        found.append(draw(NoiseSource(rng, secure=secure)))
+        assert torch.equal(state[0], torch.random.get_rng_state())
+        assert state[1:] == (np.random.get_state()[1].tolist(), random.getstate())  # type: ignore[index]  # noqa: NPY002
+    assert not torch.equal(found[0], found[1])
+    torch.manual_seed(1)
+    assert torch.equal(found[2], found[3])
+
+
+def test_the_state_is_not_written() -> None:
+    for write in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(TypeError, match="not written"):
+            write(NoiseSource(Rng()))
