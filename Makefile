@@ -16,7 +16,7 @@ help:  ## list the targets
 
 setup: $(VENV)/.ready  ## make .venv with everything that demo, check and test need
 
-demo: setup  ## the accountant at work
+demo: setup  ## train privately on the digits, and see what it cost
 	$(VENV)/bin/python -m hush.cli.demo
 
 test: check  ## all checks, then all quick tests
@@ -31,9 +31,12 @@ check: setup  ## style, types and the rules of the house
 slow: setup  ## the long statistical runs
 	$(VENV)/bin/python -m pytest -m slow
 
-bench: $(BENCH)/.ready  ## our numbers beside other accountants'
+bench: $(BENCH)/.ready  ## our numbers beside other libraries'
 	$(BENCH)/bin/python -m benchmarks.accounting.startup
 	$(BENCH)/bin/python -m benchmarks.accounting.run
+	$(BENCH)/bin/python -m benchmarks.dpsgd.run
+	$(BENCH)/bin/python -m benchmarks.dpsgd.epoch
+	$(BENCH)/bin/python -m benchmarks.dpsgd.growth
 
 docs: $(VENV)/.docs-ready  ## the documents as a web site, in site/
 	$(VENV)/bin/python -m mkdocs build --strict --quiet
@@ -59,5 +62,5 @@ $(VENV)/.docs-ready: $(VENV)/.ready
 $(BENCH)/.ready: pyproject.toml constraints.txt
 	@test -x $(BENCH)/bin/python || $(PYTHON) -m venv $(BENCH)
 	@echo "installing into $(BENCH); the first time takes some minutes"
-	@$(BENCH)/bin/python $(PIP) -e ".[dev]" dp-accounting opacus prv-accountant
+	@$(BENCH)/bin/python $(PIP) -e ".[dev]" dp-accounting opacus prv-accountant jax jax-privacy
 	@touch $@

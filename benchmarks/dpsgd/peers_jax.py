@@ -64,7 +64,9 @@ def _conv(inputs: Any, weight: Any, bias: Any, stride: int, padding: int) -> Any
     import jax
 
     pads = [(padding, padding)] * 2
-    found = jax.lax.conv_general_dilated(inputs, weight, (stride, stride), pads, dimension_numbers=("NHWC", "HWIO", "NHWC"))
+    found = jax.lax.conv_general_dilated(
+        inputs, weight, (stride, stride), pads, dimension_numbers=("NHWC", "HWIO", "NHWC")
+    )
     return found + bias
 
 
@@ -77,7 +79,9 @@ def _pool(inputs: Any, stride: int) -> Any:
 def _kernel(generator: np.random.Generator, size: int, inside: int, outside: int) -> Any:
     import jax
 
-    return _normal(generator, size * size * inside, outside).reshape(size, size, inside, outside), jax.numpy.zeros(outside)
+    return _normal(generator, size * size * inside, outside).reshape(size, size, inside, outside), jax.numpy.zeros(
+        outside
+    )
 
 
 def _tanh_cnn() -> Any:

@@ -33,7 +33,7 @@ from hush.gradients.batches import Batch, LossFunction, num_examples, split, tak
 from hush.gradients.keeping import kept
 from hush.gradients.methods import METHODS, uses_by
 from hush.gradients.precision import wide
-from hush.gradients.uses import Rows, Use, measured
+from hush.gradients.uses import Rows, Use, is_dense, measured
 
 Method = Literal["auto", "tape", "vectorized", "looped"]
 
@@ -162,7 +162,7 @@ def _weighted(model: nn.Module, uses: dict[str, list[Use]], factors: dict[str, T
         parts = uses.pop(name)
         while parts:
             use = parts.pop()
-            mine = holders[_storage(use)] == 1 and use.held()[-1].is_contiguous()  # nobody else needs it any more
+            mine = holders[_storage(use)] == 1 and is_dense(use.held()[-1])  # nobody else needs it any more
             part = use.weighted(factors[name], scratch=mine)
             holders[_storage(use)] -= 1
             total = part if total is None else total + part

@@ -241,7 +241,9 @@ class Correlation:
 
     def weighted(self, factors: Tensor, *, scratch: bool = False) -> Tensor:
         """The sum over examples of factor times gradient."""
-        return _backward(self.inputs, scaled(self.outputs, factors, scratch=scratch), self.settings, 1)
+        return _backward(
+            self.inputs, scaled(self.outputs, factors[:, None, None, None], scratch=scratch), self.settings, 1
+        )
 
     def held(self) -> tuple[Tensor, ...]:
         """The tensors that it keeps alive."""
@@ -251,12 +253,12 @@ class Correlation:
         """The same for some of the examples."""
         return replace(self, inputs=self.inputs[index], outputs=self.outputs[index])
 
-    def squared_terms(self) -> Tensor | None:
-        """The size of what the squared norms are summed from."""
+    def measure(self) -> tuple[Tensor, Tensor | None]:
+        """Squared norms, and the size of what they are summed from."""
         if self.in_pieces:
-            return None
+            return self.squared_norms(), None
         inputs, outputs = (torch.linalg.vector_norm(maps.flatten(1), dim=1) for maps in (self.inputs, self.outputs))
-        return (inputs * outputs).square()
+        return self.squared_norms(), (inputs * outputs).square()
 
     def without(self, broken: Tensor) -> Correlation:
         """The same with zeros for the broken examples."""

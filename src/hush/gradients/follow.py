@@ -209,6 +209,8 @@ def _structural(func: Any, args: Any, kwargs: Any, out: Tensor, index: int, coun
     """The same function on example numbers in place of values shows where each example went."""
     if not args:
         return UNKNOWN
+    if func in kinds.CATENATING and (place := _catenated(args, kwargs, places)) is not None:
+        return place
     if isinstance(args[0], Tensor) and layout_of(args[0]) is None:
         return _by_index(func, args, kwargs, out, places)
     try:
@@ -217,6 +219,14 @@ def _structural(func: Any, args: Any, kwargs: Any, out: Tensor, index: int, coun
         return UNKNOWN
     found = found if isinstance(found, Tensor) else list(_list(found))[index]
     return read_tag(found, count, [place for _, place in places]) if found.shape == out.shape else UNKNOWN
+
+
+def _catenated(args: Any, kwargs: Any, places: Known) -> Layout | None:
+    """Tensors with the same layout, joined along another axis; None where it takes a closer look."""
+    axis = args[1] if len(args) > 1 else kwargs.get("dim", 0)
+    first, place = places[0]
+    same = len(places) == len(args[0]) and all(other == place and t.ndim == first.ndim for t, other in places)
+    return place if same and isinstance(axis, int) and axis % first.ndim != place.axis else None
 
 
 def _by_index(func: Any, args: Any, kwargs: Any, out: Tensor, places: Known) -> Layout:

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 _WEAK = 1e-3  # below this share of its terms, a squared norm in single precision is off by 1e-4 or more
+_BLOCK = 32  # places; smaller products are slow
 _GHOST_AT = 1.0  # ghost norm where T * (d + p) is below this share of d * p, each times T
 
 
@@ -45,7 +46,7 @@ class Outer:
         if self.places == 1:
             return _squared(self.inputs) * _squared(self.outputs)
         if self.is_ghostly():
-            return _dots(self.inputs @ self.inputs.mT, self.outputs @ self.outputs.mT)
+            return _paired(self.inputs, self.outputs)[0]
         return _squared(self.rows())
 
     def rows(self) -> Tensor:
@@ -55,6 +56,10 @@ class Outer:
     def weighted(self, factors: Tensor, *, scratch: bool = False) -> Tensor:
         """The sum over examples of factor times gradient."""
         inputs, outputs = self.inputs, self.outputs
+        if outputs.stride(0) < outputs.stride(1):  # places before examples: any order gives the same sum
+            inputs, outputs, factors = inputs.transpose(0, 1), outputs.transpose(0, 1), factors[None, :, None]
+        else:
+            factors = factors[:, None, None]
         if not scratch and inputs.shape[2] < outputs.shape[2]:
             inputs = scaled(inputs, factors)
         else:
@@ -73,11 +78,11 @@ class Outer:
         """The same for some of the examples."""
         return Outer(self.inputs[index], self.outputs[index])
 
-    def squared_terms(self) -> Tensor | None:
-        """The size of what the squared norms are summed from."""
+    def measure(self) -> tuple[Tensor, Tensor | None]:
+        """Squared norms, and the size of what they are summed from."""
         if self.places == 1 or not self.is_ghostly():
-            return None
-        return _squared(self.inputs) * _squared(self.outputs)
+            return self.squared_norms(), None
+        return _paired(self.inputs, self.outputs)
 
     def grouped(self, index: Tensor, present: Tensor) -> Outer:
         """The same with the examples of one unit as more places of one example."""
@@ -116,7 +121,7 @@ class Lookup:
 
     def weighted(self, factors: Tensor, *, scratch: bool = False) -> Tensor:
         """The sum over examples of factor times gradient."""
-        outputs = scaled(self.outputs, factors, scratch=scratch)
+        outputs = scaled(self.outputs, factors[:, None, None], scratch=scratch)
         result = outputs.new_zeros(self.num_rows, outputs.shape[2])
         return result.index_add_(0, self.index.reshape(-1), outputs.reshape(-1, outputs.shape[2]))
 
@@ -132,9 +137,9 @@ class Lookup:
         """The same for some of the examples."""
         return Lookup(self.index[index], self.outputs[index], self.num_rows)
 
-    def squared_terms(self) -> Tensor | None:
-        """Nothing cancels."""
-        return None
+    def measure(self) -> tuple[Tensor, Tensor | None]:
+        """Squared norms, and None: nothing cancels."""
+        return self.squared_norms(), None
 
     def grouped(self, index: Tensor, present: Tensor) -> Lookup:
         """The same with the examples of one unit as more places of one example."""
@@ -173,9 +178,9 @@ class Rows:
         """The same for some of the examples."""
         return Rows(self.rows()[index])
 
-    def squared_terms(self) -> Tensor | None:
-        """Nothing cancels."""
-        return None
+    def measure(self) -> tuple[Tensor, Tensor | None]:
+        """Squared norms, and None: nothing cancels."""
+        return self.squared_norms(), None
 
     def grouped(self, index: Tensor, present: Tensor) -> Rows:
         """The same with the examples of one unit added up."""
@@ -231,8 +236,8 @@ class Use(Protocol):
         """The same for some of the examples."""
         ...
 
-    def squared_terms(self) -> Tensor | None:
-        """The size of what the squared norms are summed from; None where nothing can cancel."""
+    def measure(self) -> tuple[Tensor, Tensor | None]:
+        """Squared norms, and the size of what they are summed from; None where nothing can cancel."""
         ...
 
     def without(self, broken: Tensor) -> Use:
@@ -288,13 +293,12 @@ def measured(uses: Sequence[Use]) -> tuple[Tensor, list[Use]]:
 def _squares(uses: Sequence[Use]) -> tuple[Tensor, Tensor | None]:
     """Squared norms, and the size of the terms that they are the sum of; None where nothing cancels."""
     if len(uses) == 1:
-        return uses[0].squared_norms(), uses[0].squared_terms()
+        return uses[0].measure()
     kinds = {type(use): use for use in uses}
     lookup, outer = kinds.get(Lookup), kinds.get(Outer)
     if len(uses) == 2 and isinstance(lookup, Lookup) and isinstance(outer, Outer):
         squares = lookup.squared_norms()
-        terms = outer.squared_terms()
-        outside = outer.squared_norms()
+        outside, terms = outer.measure()
         return squares + outside + 2 * _cross(lookup, outer), squares + (outside if terms is None else terms)
     return _squared(torch.stack([use.rows() for use in uses]).sum(0)), None
 
@@ -304,6 +308,21 @@ def _cross(lookup: Lookup, outer: Outer) -> Tensor:
     likeness = outer.inputs @ lookup.outputs.mT  # (batch, places of the outer, places of the lookup)
     index = lookup.index[:, None, :].expand(-1, outer.places, -1)
     return _dots(likeness, outer.outputs.gather(2, index))
+
+
+def _paired(inputs: Tensor, outputs: Tensor) -> tuple[Tensor, Tensor]:
+    """<X X^T, G G^T> of each example, and |X|^2 |G|^2. Only blocks on and above the diagonal are computed."""
+    places = inputs.shape[1]
+    width = max(_BLOCK, -(-places // 4))
+    total, sizes = inputs.new_zeros(len(inputs)), inputs.new_zeros(2, len(inputs))
+    for start in range(0, places, width):
+        rise, fall = (rows[:, start : start + width] @ rows[:, start:].mT for rows in (inputs, outputs))
+        for size, square in zip(sizes, (rise, fall), strict=True):
+            size += square.diagonal(dim1=1, dim2=2).sum(1)
+        total += _dots(rise[:, :, :width], fall[:, :, :width])
+        if start + width < places:
+            total += 2 * _dots(rise[:, :, width:], fall[:, :, width:])
+    return total, sizes[0] * sizes[1]
 
 
 def _squared(rows: Tensor) -> Tensor:
@@ -316,9 +335,14 @@ def _dots(one: Tensor, other: Tensor) -> Tensor:
 
 
 def scaled(rows: Tensor, factors: Tensor, *, scratch: bool = False) -> Tensor:
-    """Each example's rows times its factor."""
-    scale = factors.to(rows.dtype).view(-1, *[1] * (rows.ndim - 1))
+    """Each example's rows times its factor, which has as many axes."""
+    scale = factors.to(rows.dtype)
     return rows.mul_(scale) if scratch else rows * scale
+
+
+def is_dense(rows: Tensor) -> bool:
+    """Whether each element has a place of its own in memory, in this order or with the first two axes swapped."""
+    return rows.is_contiguous() or (rows.ndim > 1 and rows.transpose(0, 1).is_contiguous())
 
 
 def blanked(rows: Tensor, broken: Tensor) -> Tensor:

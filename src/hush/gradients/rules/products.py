@@ -63,7 +63,9 @@ def linear(tape: Tape, func: Any, args: Any, kwargs: Any) -> Tensor:
         raise tape.no_rule(func, [weight], "the examples lie on the axis that is summed over")
     if weight.ndim != 2:
         raise tape.no_rule(func, [weight], "a weight vector")
-    output = func(inputs, plain(tape, weight), plain(tape, bias))
+    inputs, shape = inputs.contiguous(), (*inputs.shape[:-1], weight.shape[0])
+    # As one matrix: torch itself would do many small products where the weight needs no gradient.
+    output = func(inputs.reshape(-1, inputs.shape[-1]), plain(tape, weight), plain(tape, bias)).view(shape)
 
     def write(gradient: Tensor, *inputs: Tensor) -> None:
         outputs = places(gradient, layout, tape.count)
@@ -105,7 +107,8 @@ def matmul(tape: Tape, func: Any, args: Any, kwargs: Any) -> Tensor:
 
 
 def _times(tape: Tape, inputs: Tensor, weight: Tensor, layout: Layout, func: Any) -> Tensor:
-    output = torch.matmul(inputs, weight.detach())
+    inputs, shape = inputs.contiguous(), (*inputs.shape[:-1], weight.shape[1])
+    output = torch.mm(inputs.reshape(-1, inputs.shape[-1]), weight.detach()).view(shape)
 
     def write(gradient: Tensor, inputs: Tensor) -> None:
         outputs = places(gradient, layout, tape.count)
@@ -116,11 +119,19 @@ def _times(tape: Tape, inputs: Tensor, weight: Tensor, layout: Layout, func: Any
 
 @rule(*follow._both("addmm", "baddbmm"))
 def addmm(tape: Tape, func: Any, args: Any, kwargs: Any) -> Tensor:
-    """bias + x @ W."""
+    """bias + x @ W; with a vector of biases it is a linear layer whose weight lies the other way."""
     if len(args) != 3 or "out" in kwargs:
         raise tape.no_rule(func, list(_tensors(args)), "operands by name")
     bias, inputs, weight = args
     with tape:
+        if (
+            not kwargs
+            and bias.ndim == 1
+            and is_weight(tape, weight)
+            and weight.ndim == 2
+            and not is_weight(tape, inputs)
+        ):
+            return F.linear(inputs, weight.t(), bias)
         product = torch.matmul(inputs, weight)
         alpha, beta = kwargs.get("alpha", 1), kwargs.get("beta", 1)
         product = product if alpha == 1 else product * alpha

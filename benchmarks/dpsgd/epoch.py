@@ -1,0 +1,101 @@
+"""A whole private epoch on MNIST (sampling, loading, noise, ledger) beside a plain PyTorch loop, interleaved.
+
+    python -m benchmarks.dpsgd.epoch [--rounds 5]
+
+The plain loop shuffles indices and takes the same number of batches of the same expected size with the same optimizer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import hush
+from benchmarks.dpsgd.models import cross_entropy, small_mlp, tanh_cnn
+from hush.training import charges, step
+
+BATCH = 600
+
+
+class Clock:
+    """Seconds spent in ledger charges and the odometer."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def around(self, function: Any) -> Any:
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            start = time.perf_counter()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self.seconds += time.perf_counter() - start
+
+        return timed
+
+
+def plain_epoch(model: torch.nn.Module, inputs: torch.Tensor, labels: torch.Tensor) -> float:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    start = time.perf_counter()
+    for rows in torch.randperm(len(inputs)).split(BATCH):
+        optimizer.zero_grad()
+        cross_entropy(model, inputs[rows], labels[rows]).mean().backward()
+        optimizer.step()
+    return time.perf_counter() - start
+
+
+def private_epoch(
+    model: torch.nn.Module, inputs: torch.Tensor, labels: torch.Tensor, folder: Path, clock: Clock
+) -> float:
+    plan = hush.TrainingPlan.for_budget(
+        hush.Budget(epsilon=3.0, delta=1e-5), sampling_prob=BATCH / len(inputs), expected_batch_size=BATCH,
+        steps=len(inputs) // BATCH, clip_norm=1.0,
+    )  # fmt: skip
+    data = torch.utils.data.TensorDataset(inputs, labels)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    ledger = hush.Ledger(folder / f"ledger-{time.time_ns()}.db")
+    start = time.perf_counter()
+    hush.fit(plan, model, data, loss_fn=cross_entropy, optimizer=optimizer, ledger=ledger, progress=False)
+    return time.perf_counter() - start
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    train = hush.data.load("mnist").train
+    inputs, labels = train.tensors[0].float(), train.tensors[1].long()
+    clock, results = Clock(), {}
+    from hush.ledger import reservation
+
+    reservation.Reservation.step = clock.around(reservation.Reservation.step)  # type: ignore[method-assign]
+    hush.accounting.Odometer.epsilon = clock.around(hush.accounting.Odometer.epsilon)  # type: ignore[method-assign]
+    assert charges and step
+    for name, make, shape in (("MLP 784-1000-10", small_mlp, (784,)), ("tanh CNN", tanh_cnn, (1, 28, 28))):
+        shaped, ratios, shares = inputs.reshape(-1, *shape), [], []
+        with tempfile.TemporaryDirectory() as folder:
+            for _ in range(options.rounds):
+                plain = plain_epoch(make(), shaped, labels)
+                clock.seconds = 0.0
+                private = private_epoch(make(), shaped, labels, Path(folder), clock)
+                ratios.append(private / plain)
+                shares.append(clock.seconds / private)
+        results[name] = {"ratio": statistics.median(ratios), "ledger_and_odometer": statistics.median(shares)}
+        print(json.dumps({name: results[name]}), flush=True)
+    (options.out / "dpsgd_epoch.json").write_text(
+        json.dumps({"rounds": options.rounds, "rows": results}, indent=2) + "\n"
+    )
+
+
+if __name__ == "__main__":
+    main()
