@@ -19,7 +19,6 @@ import torch
 
 import hush
 from benchmarks.dpsgd.models import cross_entropy, small_mlp, tanh_cnn
-from hush.training import charges, step
 
 BATCH = 600
 
@@ -80,7 +79,6 @@ def main() -> None:
 
     reservation.Reservation.step = clock.around(reservation.Reservation.step)  # type: ignore[method-assign]
     hush.accounting.Odometer.epsilon = clock.around(hush.accounting.Odometer.epsilon)  # type: ignore[method-assign]
-    assert charges and step
     for name, make, shape in (("MLP 784-1000-10", small_mlp, (784,)), ("tanh CNN", tanh_cnn, (1, 28, 28))):
         shaped, ratios, shares = inputs.reshape(-1, *shape), [], []
         with tempfile.TemporaryDirectory() as folder:

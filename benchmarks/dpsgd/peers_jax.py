@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -48,7 +49,7 @@ def _mlp(count: int, *sizes: int) -> Any:
     import jax
 
     generator = np.random.default_rng(0)
-    values = [(_normal(generator, a, b), jax.numpy.zeros(b)) for a, b in zip(sizes[:-1], sizes[1:], strict=True)]
+    values = [(_normal(generator, a, b), jax.numpy.zeros(b)) for a, b in pairwise(sizes)]
 
     def loss(values: Any, inputs: Any, labels: Any) -> Any:
         hidden = inputs[0]
@@ -106,7 +107,7 @@ def _cifar_cnn() -> Any:
 
     generator = np.random.default_rng(0)
     sizes = (3, 32, 32, 64, 64, 128, 128)
-    kernels = [_kernel(generator, 3, a, b) for a, b in zip(sizes[:-1], sizes[1:], strict=True)]
+    kernels = [_kernel(generator, 3, a, b) for a, b in pairwise(sizes)]
     dense = [(_normal(generator, 2048, 128), jax.numpy.zeros(128)), (_normal(generator, 128, 10), jax.numpy.zeros(10))]
 
     def loss(values: Any, inputs: Any, labels: Any) -> Any:

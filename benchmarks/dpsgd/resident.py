@@ -1,4 +1,7 @@
-"""Peak resident size of a process that does one thing: `python -m benchmarks.dpsgd.resident ROW nothing|ordinary|hush`."""
+"""Peak resident size of a process that does one thing.
+
+python -m benchmarks.dpsgd.resident ROW nothing|ordinary|hush
+"""
 
 from __future__ import annotations
 

@@ -1,13 +1,10 @@
-"""`hush epsilon --plot` and the demo: files of the right kind, with the published figures in them."""
+"""`hush epsilon --plot`: files of the right kind, with the published figures in them."""
 
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,7 +12,7 @@ from command_line import CLASSIC, call
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hush import Ledger, events
+from hush import events
 from hush.accounting.calibrate import sampled_gaussian
 from hush.cli.curves import curves, spread, step_points
 
@@ -93,19 +90,3 @@ def test_labels_are_kept_apart_in_order(places: list[float], gap: float) -> None
     assert len(spaced) == len(places)
     assert all(high - low >= gap * (1 - 1e-6) for high, low in itertools.pairwise(spaced))
     assert math.fsum(spaced) == pytest.approx(math.fsum(places), abs=1e-6)  # moved as little as possible, on average
-
-
-def test_demo_runs_twice_and_leaves_a_whole_ledger(tmp_path: Path) -> None:
-    for _ in range(2):
-        done = subprocess.run(
-            [sys.executable, "-m", "hush.cli.demo"], cwd=tmp_path, capture_output=True, text=True, timeout=60
-        )
-        assert done.returncode == 0, done.stderr
-    assert "differential privacy" in done.stdout.splitlines()[-1]
-    assert "One step more is refused: account" in done.stdout
-    files = {file.name for file in (tmp_path / "demo").iterdir()}
-    assert files == {"budget.db", "epsilon.html", "epsilon.png", "report.txt", "report.json"}
-    report = json.loads((tmp_path / "demo" / "report.json").read_text(encoding="utf-8"))
-    assert report["epsilon"] <= report["budget"]["epsilon"]
-    verified = Ledger(tmp_path / "demo" / "budget.db", create=False).verify()
-    assert verified.head == report["ledger_head"]

@@ -1,32 +1,33 @@
-"""The accountant at work, in a few seconds: `python -m hush.cli.demo`. Writes its files to ./demo/.
+"""The main job on the digits that come with scikit-learn: `python -m hush.cli.demo`. Writes its files to ./demo/.
 
-A training run on 60,000 examples in batches of about 600, 20 passes, under a budget of epsilon 1: how much noise it
-needs, why that is the number, and a ledger that charges every block of steps before it runs.
+Trains a classifier under a budget of epsilon 3, beside its twin without privacy; shows why epsilon is that number, and
+that the ledger, charged before every block of steps, refuses one step too many.
 """
 
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from pathlib import Path
 from typing import Any
 
-from hush import Budget, accounting, events
-from hush.accounting.calibrate import sampled_gaussian
+from hush import accounting
+from hush.cli import job, task
 from hush.cli.explain import print_story
 from hush.cli.main import BAD_INPUT, FINE
 from hush.cli.output import console, one_line, print_lines, print_table
 from hush.cli.plot import draw
+from hush.cli.train import print_outcome, print_plan, to_dict
 from hush.errors import BudgetExceeded, HushError
 from hush.ledger import Ledger
+from hush.ledger.chain import Row
 from hush.privacy import Guarantee, round_up
+from hush.training import TrainingPlan
 
 FOLDER = Path("demo")
-NUM_EXAMPLES, EXPECTED_BATCH_SIZE, PASSES = 60_000, 600, 20
-SAMPLING_PROB = EXPECTED_BATCH_SIZE / NUM_EXAMPLES
-STEPS = PASSES * NUM_EXAMPLES // EXPECTED_BATCH_SIZE
-BUDGET = Budget(epsilon=1.0, delta=1e-5)
-BLOCK, SHOWN_EVERY = 100, 250
+DATA, EPSILON = "digits", 3.0
+SHOWN_EVERY = 5  # blocks of steps
 
 
 def main() -> int:
@@ -42,72 +43,71 @@ def main() -> int:
 
 
 def _run() -> Guarantee:
-    ledger_file, page, picture, text, data = (
-        FOLDER / name for name in ("budget.db", "epsilon.html", "epsilon.png", "report.txt", "report.json")
-    )
+    page, picture, text, data = (FOLDER / name for name in ("epsilon.html", "epsilon.png", "report.txt", "report.json"))
+    run_folder = FOLDER / "run"
     FOLDER.mkdir(exist_ok=True)
-    for old in (ledger_file, page, picture, text, data):  # its own files of an earlier run, and no others
+    for old in (page, picture, text, data, FOLDER / "budget.db"):  # its own files of an earlier run, and no others
         old.unlink(missing_ok=True)
+    shutil.rmtree(run_folder, ignore_errors=True)
 
-    noise = _calibrate()
-    event = sampled_gaussian(noise, SAMPLING_PROB, STEPS)
-    print_lines("", "2. Why that number: the same run by every theorem, the loosest first")
-    story = accounting.explain(event, BUDGET.delta)
-    print_story(story, f"{STEPS:,} steps, noise multiplier {noise:.6g}, sampling prob {SAMPLING_PROB:g}")
-    spent, record = _train(noise, ledger_file)
-    draw(event, BUDGET.delta, "add_remove", page, picture)
-    _write_report(text, data, story, {"noise_multiplier": noise, **spent.to_dict(), **record})
-    print_lines("", "4. Written:", *(f"   {path}" for path in (ledger_file, page, picture, text, data)))
-    return spent
-
-
-def _calibrate() -> float:
-    print_lines(
-        f"1. Noise for a budget of epsilon {BUDGET.epsilon:g} at delta {BUDGET.delta:g}",
-        f"   {NUM_EXAMPLES:,} examples, batches of about {EXPECTED_BATCH_SIZE}, {PASSES} passes: {STEPS:,} steps",
-    )
-    noise = accounting.noise_for(BUDGET, sampling_prob=SAMPLING_PROB, steps=STEPS)
-    classic = accounting.noise_for(BUDGET, sampling_prob=SAMPLING_PROB, steps=STEPS, method="rdp")
-    saved = 100 * (1 - noise / classic)
-    print_lines(f"   noise multiplier {round_up(noise)} ({saved:.1f} % less than the {round_up(classic)} of Rényi)")
-    return noise
+    print_lines(f"1. Train on {DATA} with epsilon {EPSILON:g}, and once without privacy to see what it costs")
+    digits, outcome = _train(run_folder)
+    print_lines("", "2. Why that epsilon: the same run by every theorem, the loosest first")
+    plan = outcome.settled.plan
+    story = accounting.explain(plan.event, plan.delta)
+    print_story(story, f"{plan.steps:,} steps, full batches, noise multiplier {plan.noise_multiplier:.6g}")
+    record = _look_at_the_ledger(outcome)
+    draw(plan.event, plan.delta, plan.relation, page, picture)
+    _write_report(text, data, story, {**to_dict(digits, outcome), **record})
+    print_lines("", "4. Written:", *(f"   {path}" for path in (run_folder, page, picture, text, data)))
+    return outcome.run.guarantee
 
 
-def _train(noise: float, ledger_file: Path) -> tuple[Guarantee, dict[str, Any]]:
-    """The run without the learning: charge, step, read the odometer; then one step too many."""
-    print_lines("", f"3. The run: {BLOCK} steps are charged to the ledger before they are taken")
-    account = Ledger(ledger_file).account("digits", cap=BUDGET)
-    step = events.PoissonSampled(events.Gaussian(noise), SAMPLING_PROB)
-    odometer = accounting.Odometer(delta=BUDGET.delta)
-    rows = []
-    with account.reserve(step, times=STEPS, block=BLOCK, note="demo run") as reservation:
-        for _ in range(STEPS):
-            number = reservation.step()
-            odometer.add(step)
-            if number % SHOWN_EVERY == 0:
-                rows.append((f"{number:,}", round_up(odometer.guarantee().epsilon), f"{reservation.reserved:,}"))
-    columns = ("steps done", "epsilon so far", "steps charged")
-    print_table("odometer", columns, rows, numbers=columns)
-    refusal = _one_too_many(account, step)
-    verified = Ledger(ledger_file, create=False).verify()
-    print_lines(f"One step more is refused: {refusal}", f"The ledger is whole: {verified.rows} rows, {verified.head}")
-    return account.spent(), {"ledger_rows": verified.rows, "ledger_head": verified.head, "refusal": refusal}
+def _train(folder: Path) -> tuple[task.Task, job.Outcome]:
+    """What `hush train --data digits --epsilon 3` does."""
+    wishes = job.Wishes(epsilon=EPSILON, delta=None, clip_norm=None)
+    digits = task.known(DATA, None)
+    settled = job.settle(digits, wishes)
+    classic = accounting.noise_for(job.budget_of(settled), sampling_prob=1.0, steps=settled.plan.steps, method="rdp")
+    print_plan(digits, settled)
+    saved = 100 * (1 - settled.plan.noise_multiplier / classic)
+    print_lines(f"({saved:.1f} % less noise than the {round_up(classic)} that Rényi accounting would ask for)")
+    outcome = job.carry_out(digits, wishes, settled, folder)
+    print_outcome(outcome)
+    return digits, outcome
 
 
-def _one_too_many(account: Any, step: events.Event) -> str:
+def _look_at_the_ledger(outcome: job.Outcome) -> dict[str, Any]:
+    """The run's own ledger: whole, and full."""
+    run = outcome.run
+    print_lines("", "3. The ledger: every block of steps was charged before it was taken")
+    account = run.ledger.account(run.account)
+    _print_charges(account.rows(), outcome.settled.plan)
     try:
-        account.charge(step)
+        account.charge(outcome.settled.plan.step_event)
+        refusal = "it was not refused, which is a mistake; please report it."
     except BudgetExceeded as error:
-        return str(error)
-    return "it was not refused, which is a mistake; please report it."
+        refusal = str(error)
+    verified = Ledger(outcome.folder / "ledger.db", create=False).verify()
+    print_lines(f"One step more is refused: {refusal}", f"The ledger is whole: {verified.rows} rows, {verified.head}")
+    return {"ledger_rows": verified.rows, "ledger_head": verified.head, "refusal": refusal}
+
+
+def _print_charges(charged: tuple[Row, ...], plan: TrainingPlan) -> None:
+    odometer, rows = accounting.Odometer(delta=plan.delta, relation=plan.relation), []
+    for row in charged:
+        if row.kind == "reserve":
+            odometer.add(plan.step_event, row.count)
+            rows.append((str(row.number), f"{odometer.steps:,}", round_up(odometer.guarantee().epsilon)))
+    columns = ("row", "steps charged", "epsilon")
+    print_table("ledger", columns, [*rows[:-1:SHOWN_EVERY], rows[-1]], numbers=columns)
 
 
 def _write_report(text: Path, data: Path, story: accounting.Explanation, run: dict[str, Any]) -> None:
-    limits = {"epsilon": BUDGET.epsilon, "delta": BUDGET.delta}
-    setting = {"sampling_prob": SAMPLING_PROB, "steps": STEPS, "budget": limits}
-    content = json.dumps({**setting, **run, "explanation": story.to_dict()}, indent=2, ensure_ascii=False)
+    limits = {"epsilon": EPSILON, "delta": run["delta"]}
+    content = json.dumps({**run, "budget": limits, "explanation": story.to_dict()}, indent=2, ensure_ascii=False)
     data.write_text(content + "\n", encoding="utf-8")
-    lines = [f"{name}: {value}" for name, value in {**setting, **run}.items()]
+    lines = [f"{name}: {value}" for name, value in run.items()]
     text.write_text("\n".join([*lines, "", str(story), ""]), encoding="utf-8")
 
 

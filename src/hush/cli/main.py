@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hush.cli import calibrate, epsilon, explain, ledger
+from hush.cli import calibrate, doctor, epsilon, explain, ledger, train
 from hush.cli.output import one_line
 from hush.errors import BudgetExceeded, HushError
 
@@ -39,6 +39,13 @@ Examples:
   Why is it this number, and which theorem says so?
     hush explain --noise-multiplier 4 --sampling-prob 0.01 --steps 10000 --delta 1e-5
 \b
+  Train privately: a data set by name, or a table of your own
+    hush train --data digits --epsilon 3
+    hush train --data my.csv --target outcome --write-schema schema.json
+\b
+  Can this model be trained privately, by which rules, at what cost?
+    hush doctor models.py:make
+\b
   What was spent, and was the ledger edited?
     hush ledger show budget.db
     hush ledger verify budget.db
@@ -56,6 +63,8 @@ app = typer.Typer(
 app.command("epsilon", short_help="What a training run costs.")(epsilon.epsilon)
 app.command("calibrate", short_help="The noise that a budget asks for.")(calibrate.calibrate)
 app.command("explain", short_help="Why it costs that, by theorem.")(explain.explain)
+app.command("train", short_help="Train a model privately.")(train.train)
+app.command("doctor", short_help="Can this model be trained privately?")(doctor.doctor)
 app.add_typer(ledger.app, name="ledger", short_help="What was spent, and is it whole?")
 
 

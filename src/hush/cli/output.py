@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from decimal import ROUND_FLOOR, Context
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +55,17 @@ def console(*, stderr: bool = False) -> Console:
         if result.is_terminal
         else Console(stderr=stderr, markup=False, highlight=False, emoji=False, width=_WIDE)
     )
+
+
+@contextmanager
+def waiting(text: str) -> Iterator[None]:
+    """A line on stderr while something runs; only on a terminal, and gone afterwards."""
+    target = console(stderr=True)
+    if not target.is_terminal:
+        yield
+        return
+    with target.status(text):
+        yield
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Sequence[str]) -> None:

@@ -1,0 +1,8 @@
+"""Data sets by name, and tables of your own with a public schema. Nothing is learned from private rows."""
+
+from hush.data.dataset import Dataset
+from hush.data.known import NAMES, load
+from hush.data.schema import Category, Number, Schema
+from hush.data.table_file import from_table, schema_from_rows, template
+
+__all__ = ["NAMES", "Category", "Dataset", "Number", "Schema", "from_table", "load", "schema_from_rows", "template"]
