@@ -3,18 +3,17 @@
     python -m benchmarks.dpsgd.run [--repeats 15] [--threads 2] [--out benchmarks/results]
 
 Times are medians over rounds of the ratio to the ordinary forward and backward pass of the same round. Memory is the
-largest resident size of a fresh process that does nothing else, less that of one that only builds model and batch.
+largest total of tensors alive at once beside model and batch, which does not depend on machine or allocator.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import math
 import os
 import statistics
-import subprocess
-import sys
 import time
 import warnings
 from collections.abc import Callable
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads that spin slow down whatever runs beside them
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 PEERS = ("opacus hooks", "opacus ghost", "jax-privacy")
 
@@ -81,41 +81,40 @@ def _ready(library: str, row: Any) -> Callable[[], None] | str:
 
 
 def time_row(row: Any, repeats: int) -> dict[str, Any]:
-    steps = {library: _ready(library, row) for library in ("ordinary", "hush", *PEERS)}
-    working = {library: step for library, step in steps.items() if not isinstance(step, str)}
-    times: dict[str, list[float]] = {library: [] for library in working}
-    for _ in range(repeats):
-        for library, step in working.items():
-            start = time.perf_counter()
-            step()
-            times[library].append(time.perf_counter() - start)
-    result: dict[str, Any] = {"ordinary_ms": 1e3 * statistics.median(times["ordinary"])}
-    for library, step in steps.items():
-        if library != "ordinary":
-            pairs = zip(times.get(library, []), times["ordinary"], strict=False)
-            ratios = [own / plain for own, plain in pairs]
-            result[library] = statistics.median(ratios) if ratios else step
+    """Each library in turn beside the ordinary pass, so that no peer's memory or threads disturb another."""
+    plain = ordinary(row)
+    plain()
+    result: dict[str, Any] = {}
+    for library in ("hush", *PEERS):
+        step = _ready(library, row)
+        if isinstance(step, str):
+            result[library] = step
+            continue
+        times = [(_seconds(plain), _seconds(step)) for _ in range(repeats)]
+        if library == "hush":
+            result["ordinary_ms"] = 1e3 * statistics.median(before for before, _ in times)
+        result[library] = statistics.median(own / before for before, own in times)
+        del step
+        gc.collect()
     return result
 
 
-def memory_row(index: int) -> dict[str, float]:
-    sizes = {mode: _resident(index, mode) for mode in ("nothing", "ordinary", "hush")}
-    base = sizes["nothing"]
-    return {
-        "ordinary_mb": sizes["ordinary"] - base,
-        "hush_mb": sizes["hush"] - base,
-        "ratio": (sizes["hush"] - base) / (sizes["ordinary"] - base),
-    }
+def _seconds(step: Callable[[], None]) -> float:
+    start = time.perf_counter()
+    step()
+    return time.perf_counter() - start
 
 
-def _resident(index: int, mode: str) -> float:
-    """Megabytes at the peak of a fresh process; the median of three."""
-    found = []
-    for _ in range(3):
-        command = [sys.executable, "-m", "benchmarks.dpsgd.resident", str(index), mode]
-        text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        found.append(float(text.split()[-1]))
-    return statistics.median(found)
+def memory_row(row: Any) -> dict[str, float]:
+    """Megabytes of all tensors that are alive at once, beside model and batch."""
+    from hush.gradients.memory import peak_bytes
+
+    sizes = {}
+    for library in ("ordinary", "hush"):
+        step = _step(library, row)
+        step()
+        sizes[library] = peak_bytes(step) / 1e6
+    return {"ordinary_mb": sizes["ordinary"], "hush_mb": sizes["hush"], "ratio": sizes["hush"] / sizes["ordinary"]}
 
 
 def main() -> None:
@@ -128,13 +127,17 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
+    parser.add_argument("--no-peers", action="store_true")
     parser.add_argument("--rows", type=int, nargs="*", default=range(len(ROWS)))
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
+    if options.no_peers:
+        global PEERS
+        PEERS = ()
     results = {}
     for index in options.rows:
         row = ROWS[index]
-        results[row.name] = {**time_row(row, options.repeats), "memory": memory_row(index)}
+        results[row.name] = {**time_row(row, options.repeats), "memory": memory_row(row)}
         print(json.dumps({row.name: results[row.name]}), flush=True)
     mean = math.exp(statistics.fmean(math.log(found["hush"]) for found in results.values()))
     options.out.mkdir(parents=True, exist_ok=True)

@@ -131,3 +131,14 @@ class OnlyBias(nn.Module):
 
 def test_a_bias_alone_does_not_need_the_input() -> None:
     assert clipped_sum(OnlyBias().double(), squares, vectors(), 1.0).norms.shape == (4,)
+
+
+def test_a_loss_that_broadcasts_stays_on_the_tape() -> None:
+    model, x = nn.Linear(4, 2).double(), torch.randn(5, 4, dtype=torch.float64)
+
+    def mean_squares(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        return nn.functional.mse_loss(model(x), y, reduction="none").mean(1)
+
+    batch = x, torch.randn(5, 2, dtype=torch.float64)
+    tape, loop = (clipped_sum(model, mean_squares, batch, 1.0, method=method) for method in ("tape", "looped"))
+    assert torch.allclose(tape.gradients["weight"], loop.gradients["weight"], rtol=1e-9)

@@ -29,6 +29,7 @@ from hush.gradients.uses import Rows, Use, blanked, scaled
 _MOST_PAIRS = 4.0  # pairs of pixels are tried where they are at most this often as many as weights
 _KEEP = 2.0  # gradients are kept where they take at most this often the place of input and output gradients
 
+_MOST_GROUPS = 64
 _PIECE = 2**19  # elements worked on at once
 
 _quickest: dict[Any, str] = {}
@@ -131,12 +132,21 @@ def _time(way: Way, inputs: Tensor, outputs: Tensor, settings: Settings) -> floa
 
 
 def grouped(inputs: Tensor, outputs: Tensor, settings: Settings) -> Rows:
-    """All examples as the groups of one convolution."""
-    count = len(inputs)
-    rows = _backward(
-        inputs.reshape(1, -1, *inputs.shape[2:]), outputs.reshape(1, -1, *outputs.shape[2:]), settings, count
-    )
-    return Rows(rows.view(count, *settings.shape))
+    """The examples as the groups of a convolution; few numbers of groups, since each new one is compiled anew."""
+    count, pieces = len(inputs), []
+    size = min(_MOST_GROUPS, 1 << (count - 1).bit_length())
+    for start in range(0, count, size):
+        before, after = (_side_by_side(maps[start : start + size], size) for maps in (inputs, outputs))
+        pieces.append(_backward(before, after, settings, size).view(size, *settings.shape))
+    rows = pieces[0] if len(pieces) == 1 else torch.cat(pieces)
+    return Rows(rows[:count])
+
+
+def _side_by_side(maps: Tensor, size: int) -> Tensor:
+    """All channels of all examples as channels of one, with zeros for examples up to `size`."""
+    if len(maps) < size:
+        maps = torch.cat([maps, maps.new_zeros(size - len(maps), *maps.shape[1:])])
+    return maps.reshape(1, -1, *maps.shape[2:])
 
 
 def _backward(inputs: Tensor, outputs: Tensor, settings: Settings, count: int) -> Tensor:

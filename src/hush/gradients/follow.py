@@ -42,6 +42,13 @@ def follow(func: Any, args: Any, kwargs: Any, result: Any, tensors: Sequence[Ten
         return
     if func in kinds.BACKWARD:
         raise NoRule("a backward pass inside the model or loss_fn, whose gradients are not those of the loss.")
+    if func is kinds.BROADCAST:
+        for given, wide in zip(tensors, result, strict=True):
+            place = layout_of(given)
+            if place is not None:
+                known = place != UNKNOWN
+                mark(wide, Layout(place.axis + wide.ndim - given.ndim, place.outer, place.inner) if known else UNKNOWN)
+        return
     if func is torch.Tensor.__setitem__:
         target, place, value = args
         _write(target, place, value, count)

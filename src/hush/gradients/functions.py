@@ -123,6 +123,7 @@ ALONG: dict[Any, tuple[int, int | None]] = {
     function: place for names, place in _AXES.items() for function in _every(*names)
 } | {torch.nn.functional.one_hot: (99, -1), torch.view_as_real: (99, -1), torch.view_as_complex: (99, -1)}
 
+BROADCAST: Any = getattr(torch._C._VariableFunctions, "broadcast_tensors")  # noqa: B009 (unknown to type checkers)
 CATENATING = both("cat", "concat", "concatenate")
 PRODUCTS = both("matmul", "__matmul__", "__rmatmul__", "bmm", "baddbmm", "mm", "addmm", "mv")
 
