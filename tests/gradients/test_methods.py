@@ -142,3 +142,27 @@ def test_a_loss_that_broadcasts_stays_on_the_tape() -> None:
     batch = x, torch.randn(5, 2, dtype=torch.float64)
     tape, loop = (clipped_sum(model, mean_squares, batch, 1.0, method=method) for method in ("tape", "looped"))
     assert torch.allclose(tape.gradients["weight"], loop.gradients["weight"], rtol=1e-9)
+
+
+class Shared(nn.Module):
+    """The same input meets one weight by `@` and another by a linear layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Parameter(torch.randn(4, 3)), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x @ self.first).tanh() + self.second(x)
+
+
+@pytest.mark.parametrize("places", [(), (6,)], ids=["vectors", "sequences"])
+def test_an_input_that_two_weights_share_stays_as_it_is(places: tuple[int, ...]) -> None:
+    torch.manual_seed(2)
+    model, x = Shared().double(), torch.randn(5, *places, 4, dtype=torch.float64)
+    before = x.clone()
+    for _ in range(3):  # from the second on, the batch is no longer copied
+        tape = clipped_sum(model, squares, (x,), 0.1, method="tape")
+    assert torch.equal(x, before)
+    loop = clipped_sum(model, squares, (x,), 0.1, method="looped")
+    for name, value in loop.gradients.items():
+        assert torch.allclose(tape.gradients[name], value, rtol=1e-9, atol=1e-12), name

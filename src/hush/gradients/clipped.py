@@ -29,7 +29,7 @@ from hush import _check
 from hush.errors import InvalidValue
 from hush.gradients import clipping as clip
 from hush.gradients import looped, methods
-from hush.gradients.batches import Batch, LossFunction, num_examples, split, take
+from hush.gradients.batches import Batch, LossFunction, num_examples, split, take, tensors
 from hush.gradients.keeping import kept
 from hush.gradients.methods import METHODS, uses_by
 from hush.gradients.precision import wide
@@ -126,7 +126,8 @@ def _one_piece(
         if units is not None:
             index, present = _members(units)
             uses = {key: [use.grouped(index, present) for use in found] for key, found in uses.items()}
-        return _combined(model, uses, clip_norm, clipping, name)
+        foreign = Counter(_place(tensor) for tensor in (*model.parameters(), *model.buffers(), *tensors(batch)))
+        return _combined(model, uses, clip_norm, clipping, name, foreign)
 
 
 def _members(units: Tensor) -> tuple[Tensor, Tensor]:
@@ -139,7 +140,10 @@ def _members(units: Tensor) -> tuple[Tensor, Tensor]:
     return order[(start[:, None] + place).clamp(max=len(units) - 1)], present
 
 
-def _combined(model: nn.Module, uses: dict[str, list[Use]], clip_norm: float, clipping: str, method: str) -> ClippedSum:
+def _combined(
+    model: nn.Module, uses: dict[str, list[Use]], clip_norm: float, clipping: str, method: str, foreign: Counter[int]
+) -> ClippedSum:
+    """`foreign` counts the tensors that belong to the user, which nothing here may overwrite."""
     squares = {}
     for name, found in uses.items():
         squares[name], uses[name] = measured(found)
@@ -149,22 +153,24 @@ def _combined(model: nn.Module, uses: dict[str, list[Use]], clip_norm: float, cl
     nonfinite = int(broken.sum())
     if nonfinite:  # zero times NaN is NaN, so their rows are blanked as well
         uses = {name: [use.without(broken) for use in found] for name, found in uses.items()}
-    return ClippedSum(_weighted(model, uses, factors), norms, nonfinite, method)
+    return ClippedSum(_weighted(model, uses, factors, foreign), norms, nonfinite, method)
 
 
-def _weighted(model: nn.Module, uses: dict[str, list[Use]], factors: dict[str, Tensor]) -> dict[str, Tensor]:
+def _weighted(
+    model: nn.Module, uses: dict[str, list[Use]], factors: dict[str, Tensor], foreign: Counter[int]
+) -> dict[str, Tensor]:
     """Each parameter's sum, freeing what it was made of; those that free most come first."""
     shapes = {name: value for name, value in model.named_parameters() if value.requires_grad}
-    holders = Counter(_storage(use) for found in uses.values() for use in found)
+    holders = foreign + Counter(_place(tensor) for found in uses.values() for use in found for tensor in use.held())
     found: dict[str, Tensor] = {}
     for name in sorted(uses, key=lambda name: _freed(uses[name], shapes[name]), reverse=True):
         total = None
         parts = uses.pop(name)
         while parts:
             use = parts.pop()
-            mine = holders[_storage(use)] == 1 and is_dense(use.held()[-1])  # nobody else needs it any more
+            mine = holders[_place(use.held()[-1])] == 1 and is_dense(use.held()[-1])  # nobody else needs it any more
             part = use.weighted(factors[name], scratch=mine)
-            holders[_storage(use)] -= 1
+            holders.subtract(_place(tensor) for tensor in use.held())
             total = part if total is None else total + part
             del use
         assert total is not None
@@ -172,8 +178,8 @@ def _weighted(model: nn.Module, uses: dict[str, list[Use]], factors: dict[str, T
     return {name: found[name] if name in found else torch.zeros_like(value) for name, value in shapes.items()}
 
 
-def _storage(use: Use) -> int:
-    return use.held()[-1].untyped_storage().data_ptr()
+def _place(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
 
 
 def _freed(uses: list[Use], parameter: Tensor) -> float:

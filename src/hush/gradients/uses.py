@@ -13,7 +13,7 @@ Goodfellow 2015 for T = 1; Li et al. 2022). Several uses of one parameter are ad
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
@@ -30,6 +30,11 @@ class Outer:
 
     inputs: Tensor
     outputs: Tensor
+    transposed: bool = False  # the weight lies the other way: the gradient is X_b^T G_b
+
+    def sides(self) -> tuple[Tensor, Tensor]:
+        """(right, left) with gradient left^T right."""
+        return (self.outputs, self.inputs) if self.transposed else (self.inputs, self.outputs)
 
     @property
     def places(self) -> int:
@@ -51,7 +56,8 @@ class Outer:
 
     def rows(self) -> Tensor:
         """Each example's gradient."""
-        return self.outputs.mT @ self.inputs
+        right, left = self.sides()
+        return left.mT @ right
 
     def weighted(self, factors: Tensor, *, scratch: bool = False) -> Tensor:
         """The sum over examples of factor times gradient."""
@@ -64,11 +70,12 @@ class Outer:
             inputs = scaled(inputs, factors)
         else:
             outputs = scaled(outputs, factors, scratch=scratch)
-        return outputs.reshape(-1, outputs.shape[2]).mT @ inputs.reshape(-1, inputs.shape[2])
+        right, left = replace(self, inputs=inputs, outputs=outputs).sides()
+        return left.reshape(-1, left.shape[2]).mT @ right.reshape(-1, right.shape[2])
 
     def without(self, broken: Tensor) -> Outer:
         """The same with zeros for the broken examples."""
-        return Outer(blanked(self.inputs, broken), blanked(self.outputs, broken))
+        return replace(self, inputs=blanked(self.inputs, broken), outputs=blanked(self.outputs, broken))
 
     def held(self) -> tuple[Tensor, ...]:
         """The tensors that it keeps alive."""
@@ -76,7 +83,7 @@ class Outer:
 
     def take(self, index: Tensor) -> Outer:
         """The same for some of the examples."""
-        return Outer(self.inputs[index], self.outputs[index])
+        return replace(self, inputs=self.inputs[index], outputs=self.outputs[index])
 
     def measure(self) -> tuple[Tensor, Tensor | None]:
         """Squared norms, and the size of what they are summed from."""
@@ -86,7 +93,8 @@ class Outer:
 
     def grouped(self, index: Tensor, present: Tensor) -> Outer:
         """The same with the examples of one unit as more places of one example."""
-        return Outer(_gathered(self.inputs, index, present), _gathered(self.outputs, index, present))
+        inputs, outputs = (_gathered(rows, index, present) for rows in (self.inputs, self.outputs))
+        return replace(self, inputs=inputs, outputs=outputs)
 
 
 @dataclass(frozen=True)
@@ -258,7 +266,7 @@ def merged(uses: Sequence[Use]) -> list[Use]:
     rows = [use.rows() for use in uses if not isinstance(use, Outer | Lookup)]
     result: list[Use] = []
     if outers:
-        result.append(_joined(outers))
+        result.append(outers[0] if len(outers) == 1 else _joined(outers))
     if lookups:
         index = torch.cat([use.index for use in lookups], dim=1)
         result.append(Lookup(index, torch.cat([use.outputs for use in lookups], dim=1), lookups[0].num_rows))
@@ -268,8 +276,8 @@ def merged(uses: Sequence[Use]) -> list[Use]:
 
 
 def _joined(outers: Sequence[Outer]) -> Outer:
-    inputs = torch.cat([use.inputs for use in outers], dim=1)
-    return Outer(inputs, torch.cat([use.outputs for use in outers], dim=1))
+    rights, lefts = zip(*(use.sides() for use in outers), strict=True)
+    return Outer(torch.cat(rights, dim=1), torch.cat(lefts, dim=1))
 
 
 def measured(uses: Sequence[Use]) -> tuple[Tensor, list[Use]]:
@@ -305,9 +313,10 @@ def _squares(uses: Sequence[Use]) -> tuple[Tensor, Tensor | None]:
 
 def _cross(lookup: Lookup, outer: Outer) -> Tensor:
     """<gradient of the lookup, gradient of the outer>, for each example: tied embeddings."""
-    likeness = outer.inputs @ lookup.outputs.mT  # (batch, places of the outer, places of the lookup)
+    right, left = outer.sides()
+    likeness = right @ lookup.outputs.mT  # (batch, places of the outer, places of the lookup)
     index = lookup.index[:, None, :].expand(-1, outer.places, -1)
-    return _dots(likeness, outer.outputs.gather(2, index))
+    return _dots(likeness, left.gather(2, index))
 
 
 def _paired(inputs: Tensor, outputs: Tensor) -> tuple[Tensor, Tensor]:

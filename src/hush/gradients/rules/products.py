@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -34,22 +35,24 @@ def places(tensor: Tensor, layout: Layout, count: int) -> Tensor:
     return by_example(tensor, layout, count).reshape(count, -1, tensor.shape[-1])
 
 
-def note_outer(tape: Tape, weight: Tensor, inputs: Tensor, outputs: Tensor, func: Any) -> None:
-    """Example b's gradient of the weight is outputs_b^T inputs_b; views of a parameter are led back to it."""
+def note_outer(tape: Tape, weight: Tensor, use: Outer, func: Any) -> None:
+    """Note the use of a matrix; views of a parameter are led back to it."""
     base = weight._base
     if base is not None and id(base) in tape._names and base.ndim == 2 and weight.ndim == 2:
         offset = int(weight.storage_offset()) - int(base.storage_offset())
         if weight.shape == base.shape[::-1] and weight.stride() == base.stride()[::-1] and not offset:
-            tape.note(base, Outer(outputs, inputs), func)
+            tape.note(base, replace(use, transposed=not use.transposed), func)
             return
         row, column = divmod(offset, base.shape[1])
         inside = row + weight.shape[0] <= base.shape[0] and column + weight.shape[1] <= base.shape[1]
         if weight.stride() == base.stride() and base.is_contiguous() and inside:
-            outputs = F.pad(outputs, (row, base.shape[0] - row - weight.shape[0]))
-            inputs = F.pad(inputs, (column, base.shape[1] - column - weight.shape[1]))
-            tape.note(base, Outer(inputs, outputs), func)
+            right, left = use.sides()
+            left = F.pad(left, (row, base.shape[0] - row - weight.shape[0]))
+            right = F.pad(right, (column, base.shape[1] - column - weight.shape[1]))
+            sides = (left, right) if use.transposed else (right, left)
+            tape.note(base, Outer(*sides, use.transposed), func)
             return
-    tape.note(weight, Outer(inputs, outputs), func)
+    tape.note(weight, use, func)
 
 
 @rule(torch._C._nn.linear)
@@ -70,7 +73,8 @@ def linear(tape: Tape, func: Any, args: Any, kwargs: Any) -> Tensor:
     def write(gradient: Tensor, *inputs: Tensor) -> None:
         outputs = places(gradient, layout, tape.count)
         if inputs:
-            note_outer(tape, weight, places(inputs[0], layout, tape.count).to(outputs.dtype), outputs, func)
+            use = Outer(places(inputs[0], layout, tape.count).to(outputs.dtype), outputs)
+            note_outer(tape, weight, use, func)
         if bias is not None and tape.is_weight(bias):
             tape.note(bias, Rows(outputs.sum(1) if outputs.shape[1] > 1 else outputs[:, 0]), func)
 
@@ -112,7 +116,8 @@ def _times(tape: Tape, inputs: Tensor, weight: Tensor, layout: Layout, func: Any
 
     def write(gradient: Tensor, inputs: Tensor) -> None:
         outputs = places(gradient, layout, tape.count)
-        note_outer(tape, weight, outputs, places(inputs, layout, tape.count).to(outputs.dtype), func)
+        use = Outer(places(inputs, layout, tape.count).to(outputs.dtype), outputs, transposed=True)
+        note_outer(tape, weight, use, func)
 
     return tape.tap(output, layout, write, inputs)
 
