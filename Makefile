@@ -37,6 +37,7 @@ bench: $(BENCH)/.ready  ## our numbers beside other libraries'
 	$(BENCH)/bin/python -m benchmarks.dpsgd.run
 	$(BENCH)/bin/python -m benchmarks.dpsgd.epoch
 	$(BENCH)/bin/python -m benchmarks.dpsgd.growth
+	$(BENCH)/bin/python -m benchmarks.dpsgd.secure
 
 docs: $(VENV)/.docs-ready  ## the documents as a web site, in site/
 	$(VENV)/bin/python -m mkdocs build --strict --quiet

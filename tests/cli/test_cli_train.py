@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -295,3 +296,15 @@ def test_every_data_set_has_a_recipe(name: str, model: str | None) -> None:
     assert recipe.clip_norm > 0
     assert recipe.learning_rate > 0
     assert recipe.expected_batch_size is None or 1 <= recipe.expected_batch_size <= 30_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["mnist", "fashion-mnist", "cifar10", "adult", "location30", "diabetes130"])
+def test_every_named_data_set_trains(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    """A few steps with the defaults; accuracy is for the benchmarks."""
+    if "HUSH_DATA" not in os.environ:
+        pytest.skip("HUSH_DATA is not set")
+    answer = call(capsys, "train", "--data", name, "--epsilon", 3, "--steps", 4, "--no-twin", "--json")
+    assert answer.code == 0, answer.err
+    assert answer.data["epsilon"] <= 3
+    assert 0 < answer.data["test_accuracy"] < 1

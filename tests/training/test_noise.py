@@ -42,7 +42,7 @@ def with_words(first: list[int], second: list[int], *, finer: list[int] | None =
     stream = NormalStream(Rng.from_seed(0), "noise", torch.float64)
     half = 512  # of the least portion
     words = np.concatenate([np.resize(np.array(part, dtype=np.int64), half) for part in (first, second)])
-    stream._words = Words(words.tolist())  # type: ignore[assignment]
+    stream._cipher = Words(words.tolist())  # type: ignore[assignment]
     stream._finer = Words(finer or [0])  # type: ignore[assignment]
     numbers = stream.tensor(2 * half)
     return torch.stack([numbers[: len(first)], numbers[half : half + len(first)]])
@@ -181,6 +181,29 @@ def test_the_tail_gets_more_bits() -> None:
     assert sines.tolist() == [0, 0, 0, 0]
     most = with_words([0], [0], finer=[2**63 - 1])[0]
     assert most.tolist() == pytest.approx([math.sqrt(2 * 63 * math.log(2))])
+
+
+def test_the_tail_of_plain_noise_gets_more_bits_too() -> None:
+    stream = NormalStream(Rng.from_seed(0), "noise", torch.float32)
+    words = np.concatenate([np.resize(np.array(part, dtype=np.int32), 512) for part in ([0, 1, 2**20, -(2**31)], [0])])
+    stream._cipher = Words(words.view(np.int64).tolist())  # type: ignore[assignment]
+    stream._finer = Words([-(2**63)])  # type: ignore[assignment]
+    truth = [math.sqrt(-2 * math.log(place / 2**31)) for place in (2.0**-65, 1, 2**20, 2**31)]
+    found = stream.tensor(1024)[:4].tolist()
+    assert found == pytest.approx(truth, rel=1e-6)
+    assert found[0] > 11.5
+
+
+def test_plain_normals_are_box_mullers_in_single_precision() -> None:
+    stream = NormalStream(Rng.from_seed(0), "noise", torch.float32)
+    words = Rng.from_seed(5).stream("words").integers(-(2**31), 2**31 - 1, 1024).astype(np.int32)
+    stream._cipher = Words(words.view(np.int64).tolist())  # type: ignore[assignment]
+    first, second = words.astype(np.float64).reshape(2, -1)
+    keep = (np.abs(first) >= 2**20) & (np.abs(first) < 0.99 * 2**31)
+    radius, angle = np.sqrt(-2 * np.log(np.abs(first) / 2**31)), np.pi * second / 2**31
+    found = stream.tensor(1024).double().numpy().reshape(2, -1)
+    truth = radius * np.stack([np.cos(angle), np.sin(angle)])
+    assert np.abs(found - truth)[:, keep].max() < 2e-5
 
 
 def sources(seed: int | None) -> Iterator[NoiseSource]:

@@ -13,6 +13,8 @@ from torch.utils.data import TensorDataset
 
 from hush import Budget, Ledger, Rng, accounting, events
 from hush.errors import BudgetExceeded, InvalidValue
+from hush.gradients import clipped_sum
+from hush.gradients.memory import peak_bytes
 from hush.training import AdaptiveClipping, Lot, PrivateGradients, TrainingPlan
 from hush.training.lots import augmented, padded
 from hush.training.noise import NoiseSource
@@ -99,6 +101,28 @@ def test_padding_counts_nothing(make_plan: Make, model: nn.Module, data: TensorD
     report = PrivateGradients(model, plan).backward(loss_fn, padded(data[:3], size))
     assert close(grads(model), wanted)
     assert report.loss == pytest.approx(float(loss_fn(model, *data[:3]).detach().mean()), rel=1e-5)
+
+
+def test_a_memory_limit_splits_the_lot_and_changes_nothing(
+    make_plan: Make, model: nn.Module, data: TensorDataset
+) -> None:
+    plan, batch, parts = make_plan(noise_multiplier=STILL), data[:40], list[int]()
+    PrivateGradients(model, plan).backward(loss_fn, batch)
+    wanted = grads(model)
+    one = peak_bytes(lambda: clipped_sum(model, loss_fn, data[:1], 1.0))
+    all_rows = peak_bytes(lambda: clipped_sum(model, loss_fn, batch, 1.0))
+    private = PrivateGradients(model, plan, memory_limit=(one + all_rows) // 2)
+    private.backward(loss_fn, batch)  # finds the size
+    assert close(grads(model), wanted)
+
+    def watched(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        parts.append(len(x))
+        return loss_fn(net, x, y)
+
+    private.backward(watched, batch)
+    assert close(grads(model), wanted)
+    assert sum(parts) == 40
+    assert 1 < max(parts) < 40
 
 
 def test_mappings_and_tensors_are_batches_too(make_plan: Make, model: nn.Module, data: TensorDataset) -> None:

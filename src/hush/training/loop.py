@@ -44,6 +44,7 @@ def fit(
     augment: Callable[[Batch], Batch] | None = None,
     collate: Callable[[list[Any]], Any] | None = None,
     workers: int = 0,
+    memory_limit: int | None = None,
     rng: Rng | None = None,
     method: Method = "auto",
     callbacks: Sequence[Callback] = (),
@@ -70,6 +71,7 @@ def fit(
         augment: Random augmentation of a batch, each row for itself.
         collate: How items become a batch; torch's default if None.
         workers: Processes that load items.
+        memory_limit: Bytes that a gradient may take beside the model: lots are split so that they fit.
         rng: Where noise and sampling come from; fresh entropy if None. A seed is for tests.
         method: How gradients are taken, as in `clipped_sum`.
         callbacks: Called with a `Progress` after each step.

@@ -59,6 +59,7 @@ class Setup:
     augment: Callable[[Batch], Batch] | None
     collate: Callable[[list[Any]], Any] | None
     workers: int
+    memory_limit: int | None
     rng: Rng | None
     method: Method
     callbacks: Sequence[Callback]
@@ -135,6 +136,7 @@ class Session:
             block=_MOST_BLOCK if setup.folder is None else min(_MOST_BLOCK, self._every),
             first=first,
             most=room(plan, self._spent, plan.steps - first),
+            memory_limit=setup.memory_limit,
         )
         average = Average(setup.model, plan.average, plan.average_decay)
         return private, Trainee(setup.model, setup.optimizer, setup.scheduler, average, private.clip_norm, History())

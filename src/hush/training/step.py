@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from hush.errors import InvalidValue
-from hush.gradients import clipped_sum
+from hush.gradients import clipped_sum, physical_batch_size_for
 from hush.gradients.batches import Batch, LossFunction, call, num_examples, split
 from hush.gradients.clipped import Method
 from hush.privacy import Guarantee
@@ -61,6 +61,8 @@ class PrivateGradients:
         block: How many steps are charged at once.
         first: The step to begin with, counted from 0, where an earlier process did the others.
         most: At most this many steps; None for all that the plan has left.
+        memory_limit: Bytes that a gradient may take; the physical batch size is then found on the first batch, unless
+            the plan names one.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class PrivateGradients:
         block: int = 100,
         first: int = 0,
         most: int | None = None,
+        memory_limit: int | None = None,
     ) -> None:
         self.model, self.plan, self.method = model, plan, method
         self.clip_norm = ClipNorm(plan.clip_norm, plan.adaptive, plan.expected_batch_size)
@@ -86,6 +89,7 @@ class PrivateGradients:
         self._noise: Noise | None = noise_source(plan, rng or Rng.from_entropy(), first) if plan.private else None
         self._isolation = IsolationGuard()
         self._losses: Losses | None = None
+        self._memory_limit, self._physical = memory_limit, plan.physical_batch_size
         self.reach = Reach(self._parameters)
 
     @property
@@ -109,6 +113,7 @@ class PrivateGradients:
         if not self.plan.private:
             return self._plain(self._losses, lot)
         self._isolation.check(self.model, loss_fn, lot.batch)
+        self._find_physical_batch(loss_fn, lot)
         return self._private(self._losses, lot)
 
     def guarantee(self) -> Guarantee:
@@ -126,6 +131,17 @@ class PrivateGradients:
         if kind is None:
             self.close()
 
+    def _find_physical_batch(self, loss_fn: LossFunction, lot: Lot) -> None:
+        if self._memory_limit is not None and self._physical is None and num_examples(lot.batch):
+            self._physical = physical_batch_size_for(
+                self.model,
+                loss_fn,
+                lot.batch,
+                self.clip_norm.value,
+                memory_limit=self._memory_limit,
+                method=self.method,
+            )
+
     def _private(self, losses: Losses, lot: Lot) -> StepReport:
         plan, clip_norm = self.plan, self.clip_norm.value
         total = clipped_sum(
@@ -136,7 +152,7 @@ class PrivateGradients:
             method=self.method,
             clipping=plan.clipping,
             groups=lot.groups,
-            physical_batch_size=plan.physical_batch_size,
+            physical_batch_size=self._physical,
         )
         gradients, norms = total.gradients, total.norms[: lot.units]
         if len(norms):
