@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from hush import events as events
     from hush import gradients as gradients
     from hush import ledger as ledger
+    from hush import mechanisms as mechanisms
     from hush import rng as rng
     from hush import sampling as sampling
     from hush import training as training
@@ -44,7 +45,8 @@ _HOME = {
     "fit": "hush.training",
 }
 _ROOMS = (
-    "accounting", "data", "errors", "events", "gradients", "ledger", "privacy", "rng", "sampling", "training",
+    "accounting", "data", "errors", "events", "gradients", "ledger", "mechanisms", "privacy", "rng",
+    "sampling", "training",
 )  # fmt: skip
 
 __all__ = sorted([*_HOME, *_ROOMS])
