@@ -32,8 +32,9 @@ from hush.gradients import looped, methods
 from hush.gradients.batches import Batch, LossFunction, num_examples, split, take, tensors
 from hush.gradients.keeping import kept
 from hush.gradients.methods import METHODS, uses_by
+from hush.gradients.norms import measure
 from hush.gradients.precision import wide
-from hush.gradients.uses import Rows, Use, is_dense, measured
+from hush.gradients.uses import Rows, Use, is_dense
 
 Method = Literal["auto", "tape", "vectorized", "looped"]
 
@@ -75,7 +76,7 @@ def clipped_sum(
         zeros = {name: torch.zeros_like(value) for name, value in trainable.items()}
         return ClippedSum(zeros, torch.zeros(0), 0, methods.remembered(model, method))
     pieces = [
-        _one_piece(model, loss_fn, piece, clip_norm, method, clipping, members)
+        _one_piece(model, trainable, loss_fn, piece, clip_norm, method, clipping, members)
         for piece, members in _pieces(batch, units, physical_batch_size)
     ]
     return pieces[0] if len(pieces) == 1 else _added(pieces)
@@ -110,6 +111,7 @@ def _pieces(batch: Batch, units: Tensor | None, size: int | None) -> Iterator[tu
 
 def _one_piece(
     model: nn.Module,
+    trainable: dict[str, nn.Parameter],
     loss_fn: LossFunction,
     batch: Batch,
     clip_norm: float,
@@ -118,7 +120,7 @@ def _one_piece(
     units: Tensor | None,
 ) -> ClippedSum:
     with torch.enable_grad():
-        name, uses = uses_by(method, model, loss_fn, batch)
+        name, uses = uses_by(method, model, trainable, loss_fn, batch)
         if uses is None:
             with kept(model, batch) as own:
                 return _looped(model, loss_fn, own, clip_norm, clipping, units)
@@ -126,8 +128,9 @@ def _one_piece(
         if units is not None:
             index, present = _members(units)
             uses = {key: [use.grouped(index, present) for use in found] for key, found in uses.items()}
-        foreign = Counter(_place(tensor) for tensor in (*model.parameters(), *model.buffers(), *tensors(batch)))
-        return _combined(model, uses, clip_norm, clipping, name, foreign)
+        own = [value for part in model.modules() for value in (*part._parameters.values(), *part._buffers.values())]
+        foreign = Counter(_place(tensor) for tensor in (*own, *tensors(batch)) if tensor is not None)
+        return _combined(trainable, uses, clip_norm, clipping, name, foreign)
 
 
 def _members(units: Tensor) -> tuple[Tensor, Tensor]:
@@ -141,26 +144,29 @@ def _members(units: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _combined(
-    model: nn.Module, uses: dict[str, list[Use]], clip_norm: float, clipping: str, method: str, foreign: Counter[int]
+    trainable: dict[str, nn.Parameter],
+    uses: dict[str, list[Use]],
+    clip_norm: float,
+    clipping: str,
+    method: str,
+    foreign: Counter[int],
 ) -> ClippedSum:
     """`foreign` counts the tensors that belong to the user, which nothing here may overwrite."""
-    squares = {}
-    for name, found in uses.items():
-        squares[name], uses[name] = measured(found)
-    trainable = [name for name, value in model.named_parameters() if value.requires_grad]
+    squares = measure(uses)
     norms, factors = clip.factors(squares, clip_norm, clipping, trainable)
-    broken = ~torch.isfinite(norms)
-    nonfinite = int(broken.sum())
-    if nonfinite:  # zero times NaN is NaN, so their rows are blanked as well
-        uses = {name: [use.without(broken) for use in found] for name, found in uses.items()}
-    return ClippedSum(_weighted(model, uses, factors, foreign), norms, nonfinite, method)
+    nonfinite = 0
+    if not clip.all_finite(norms):
+        broken = ~torch.isfinite(norms)
+        nonfinite = int(broken.sum())
+        if nonfinite:  # zero times NaN is NaN, so their rows are blanked as well
+            uses = {name: [use.without(broken) for use in found] for name, found in uses.items()}
+    return ClippedSum(_weighted(trainable, uses, factors, foreign), norms, nonfinite, method)
 
 
 def _weighted(
-    model: nn.Module, uses: dict[str, list[Use]], factors: dict[str, Tensor], foreign: Counter[int]
+    shapes: dict[str, nn.Parameter], uses: dict[str, list[Use]], factors: dict[str, Tensor], foreign: Counter[int]
 ) -> dict[str, Tensor]:
     """Each parameter's sum, freeing what it was made of; those that free most come first."""
-    shapes = {name: value for name, value in model.named_parameters() if value.requires_grad}
     holders = foreign + Counter(_place(tensor) for found in uses.values() for use in found for tensor in use.held())
     found: dict[str, Tensor] = {}
     for name in sorted(uses, key=lambda name: _freed(uses[name], shapes[name]), reverse=True):
@@ -168,9 +174,11 @@ def _weighted(
         parts = uses.pop(name)
         while parts:
             use = parts.pop()
-            mine = holders[_place(use.held()[-1])] == 1 and is_dense(use.held()[-1])  # nobody else needs it any more
+            held = use.held()
+            mine = holders[_place(held[-1])] == 1 and is_dense(held[-1])  # nobody else needs it any more
             part = use.weighted(factors[name], scratch=mine)
-            holders.subtract(_place(tensor) for tensor in use.held())
+            holders.subtract(map(_place, held))
+            del held
             total = part if total is None else total + part
             del use
         assert total is not None

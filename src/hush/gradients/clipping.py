@@ -34,10 +34,15 @@ def factors(
     else:
         scale = clip_norm / (norms + STABILITY) if clipping == "automatic" else shrink(norms, clip_norm)
         scales = dict.fromkeys(squared, scale)
-    finite = torch.isfinite(norms)
-    if bool(finite.all()):
+    if all_finite(norms):
         return norms, scales
+    finite = torch.isfinite(norms)
     return norms, {name: scale.masked_fill(~finite, 0.0) for name, scale in scales.items()}
+
+
+def all_finite(norms: Tensor) -> bool:
+    """True only if all of them are finite; the sum of very large ones may say False."""
+    return math.isfinite(float(norms.sum()))
 
 
 def shrink(norms: Tensor, clip_norm: float) -> Tensor:

@@ -24,11 +24,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from hush.gradients.shared import Shared, squared
 from hush.gradients.uses import Rows, Use, blanked, scaled
 
 _MOST_PAIRS = 4.0  # pairs of pixels are tried where they are at most this often as many as weights
 _KEEP = 2.0  # gradients are kept where they take at most this often the place of input and output gradients
 
+_TURNS = 4
 _MOST_GROUPS = 64
 _PIECE = 2**19  # elements worked on at once
 
@@ -94,7 +96,7 @@ def use_of(inputs: Tensor, outputs: Tensor, settings: Settings) -> Use:
         return next(iter(ways.values()))(inputs, outputs, settings)
     key = (settings, inputs.shape[1:], inputs.dtype, inputs.device.type)
     if key not in _quickest:
-        _quickest[key] = min(ways, key=lambda way: _time(ways[way], inputs, outputs, settings))
+        _quickest[key] = _raced(ways, inputs, outputs, settings)
     return ways[_quickest[key]](inputs, outputs, settings)
 
 
@@ -118,28 +120,35 @@ def _ways(inputs: Tensor, outputs: Tensor, settings: Settings) -> dict[str, Way]
     return ways
 
 
-def _time(way: Way, inputs: Tensor, outputs: Tensor, settings: Settings) -> float:
-    """Seconds for norms and weighted sum; the better of two tries."""
+def _raced(ways: dict[str, Way], inputs: Tensor, outputs: Tensor, settings: Settings) -> str:
+    """The way with the least time for norms and weighted sum; taken in turns, so that a busy moment meets them all."""
     factors = torch.ones(len(inputs), dtype=outputs.dtype, device=outputs.device)
-    best = float("inf")
-    for _ in range(2):
-        start = time.perf_counter()
-        use = way(inputs, outputs, settings)
-        use.squared_norms()
-        use.weighted(factors)
-        best = min(best, time.perf_counter() - start)
-    return best
+    best = dict.fromkeys(ways, float("inf"))
+    for _ in range(_TURNS):
+        for name, way in ways.items():
+            start = time.perf_counter()
+            use = way(inputs, outputs, settings)
+            use.measure(Shared())
+            use.weighted(factors)
+            best[name] = min(best[name], time.perf_counter() - start)
+    return min(best, key=best.__getitem__)
 
 
 def grouped(inputs: Tensor, outputs: Tensor, settings: Settings) -> Rows:
     """The examples as the groups of a convolution; few numbers of groups, since each new one is compiled anew."""
-    count, pieces = len(inputs), []
+    count = len(inputs)
     size = min(_MOST_GROUPS, 1 << (count - 1).bit_length())
-    for start in range(0, count, size):
+
+    def piece(start: int) -> Tensor:
         before, after = (_side_by_side(maps[start : start + size], size) for maps in (inputs, outputs))
-        pieces.append(_backward(before, after, settings, size).view(size, *settings.shape))
-    rows = pieces[0] if len(pieces) == 1 else torch.cat(pieces)
-    return Rows(rows[:count])
+        return _backward(before, after, settings, size).view(size, *settings.shape)[: count - start]
+
+    if count <= size:
+        return Rows(piece(0))
+    rows = outputs.new_empty(count, *settings.shape)
+    for start in range(0, count, size):
+        rows[start : start + size] = piece(start)
+    return Rows(rows)
 
 
 def _side_by_side(maps: Tensor, size: int) -> Tensor:
@@ -218,14 +227,11 @@ class Correlation:
     settings: Settings
     in_pieces: bool = False  # make the gradients of a few examples at a time instead of pairs of pixels
 
-    def squared_norms(self) -> Tensor:
-        """Each example's squared gradient norm."""
+    def _squares(self) -> Tensor:
         if self.in_pieces:
-            weights = torch.Size(self.settings.shape).numel()
-            pieces = _few(len(self.inputs), weights)
-            return torch.cat(
-                [windows(self.inputs[few], self.outputs[few], self.settings).squared_norms() for few in pieces]
-            )
+            pieces = _few(len(self.inputs), torch.Size(self.settings.shape).numel())
+            rows = (windows(self.inputs[few], self.outputs[few], self.settings) for few in pieces)
+            return torch.cat([squared(some.values) for some in rows])
         places = self.settings.padded(self.inputs[:1]).shape[2:].numel()
         pieces = _few(len(self.inputs), places * places)
         return torch.cat([self._squared(self.inputs[few], self.outputs[few]) for few in pieces])
@@ -263,12 +269,11 @@ class Correlation:
         """The same for some of the examples."""
         return replace(self, inputs=self.inputs[index], outputs=self.outputs[index])
 
-    def measure(self) -> tuple[Tensor, Tensor | None]:
+    def measure(self, shared: Shared) -> tuple[Tensor, Tensor | None]:
         """Squared norms, and the size of what they are summed from."""
         if self.in_pieces:
-            return self.squared_norms(), None
-        inputs, outputs = (torch.linalg.vector_norm(maps.flatten(1), dim=1) for maps in (self.inputs, self.outputs))
-        return self.squared_norms(), (inputs * outputs).square()
+            return self._squares(), None
+        return self._squares(), shared.squared(self.inputs) * shared.squared(self.outputs)
 
     def without(self, broken: Tensor) -> Correlation:
         """The same with zeros for the broken examples."""

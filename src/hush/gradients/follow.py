@@ -7,6 +7,7 @@ otherwise the result is UNKNOWN. What an UNKNOWN operand touches is UNKNOWN.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from hush.gradients.layout import (
     Layout,
     broadcast,
     find_tag,
+    fits_together,
     layout_of,
     mark,
     only,
@@ -30,6 +32,9 @@ from hush.gradients.layout import (
     reshaped,
     tag,
 )
+from hush.gradients.recall import key_of, recalled
+
+_SEQUENCES = (tuple, list)
 
 __all__ = ["EXPANDING", "PASSIVE", "_both", "follow", "terms"]
 
@@ -53,15 +58,41 @@ def follow(func: Any, args: Any, kwargs: Any, result: Any, tensors: Sequence[Ten
         target, place, value = args
         _write(target, place, value, count)
         return
+    if func in kinds.POINTWISE and count > 1 and isinstance(result, Tensor) and _is_alike(result, tensors):
+        return
+    key = None if _reads_values(func, args, kwargs) else key_of(func, args, kwargs, count)
     for index, tensor in enumerate([result] if isinstance(result, Tensor) else _list(result)):
         if isinstance(tensor, Tensor):
             before = layout_of(tensor) if any(tensor is given for given in tensors) else None
-            place = _place(func, args, kwargs, tensor, index, tensors, count)
+            answer = partial(_place, func, args, kwargs, tensor, index, tensors, count)
+            place = recalled(key, index, tensor.shape, answer)
             if (
                 before is not None and place != before and count > 1
             ):  # other views of the same memory would keep the old mark
                 raise NoRule(f"{_name(func)} writes examples in another order into a part of the batch.")
             mark(tensor, place)
+
+
+def _is_alike(result: Tensor, tensors: Sequence[Tensor]) -> bool:
+    """Mark the result of element-wise arithmetic if all operands have its shape and those of the batch one layout."""
+    found, shape = None, result.shape
+    for tensor in tensors:
+        place = layout_of(tensor)
+        if tensor.shape != shape or (place is not None and found is not None and place != found):
+            return False
+        found = place if found is None else found
+    if found is not None:
+        mark(result, found)
+    return found is not None
+
+
+def _reads_values(func: Any, args: Any, kwargs: Any) -> bool:
+    """Whether where the examples go may depend on what a tensor holds: rows chosen by an index."""
+    return func in kinds.STRUCTURAL and _holds_tensor((*args[1:], *kwargs.values()))
+
+
+def _holds_tensor(values: Iterable[Any]) -> bool:
+    return any(isinstance(v, Tensor) or (isinstance(v, _SEQUENCES) and _holds_tensor(v)) for v in values)
 
 
 def _name(func: Any) -> str:
@@ -140,10 +171,7 @@ def _by_layer(func: Any, args: Any, kwargs: Any, places: Known, out: Tensor, ind
 
 
 def _pointwise(places: Known, tensors: Sequence[Tensor], out: Tensor) -> Layout:
-    try:
-        fits = torch.broadcast_shapes(*(tensor.shape for tensor in tensors)) == out.shape
-    except RuntimeError:
-        return UNKNOWN
+    fits = fits_together([tensor.shape for tensor in tensors], out.shape)
     return broadcast([(tensor.shape, layout) for tensor, layout in places], out.shape) if fits else UNKNOWN
 
 

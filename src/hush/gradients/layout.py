@@ -128,6 +128,17 @@ def reduced(layout: Layout, ndim: int, dims: Sequence[int] | None, keepdim: bool
     return Layout(layout.axis - shift, layout.outer, layout.inner)
 
 
+def fits_together(shapes: Sequence[Sequence[int]], out: Sequence[int]) -> bool:
+    """Whether these shapes, aligned at the right, broadcast to `out`."""
+    if max(map(len, shapes)) != len(out):
+        return False
+    for place in range(1, len(out) + 1):
+        sizes = {shape[-place] for shape in shapes if len(shape) >= place} - {1}
+        if len(sizes) > 1 or out[-place] not in (sizes or {1}):
+            return False
+    return True
+
+
 def broadcast(shapes: Sequence[tuple[torch.Size, Layout | None]], out: torch.Size) -> Layout:
     """The layout of an element-wise result: shapes are aligned at the right."""
     found = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from weakref import WeakKeyDictionary
 
 import torch
@@ -28,14 +29,14 @@ def remembered(model: nn.Module, method: str) -> str:
 
 
 def uses_by(
-    method: str, model: nn.Module, loss_fn: LossFunction, batch: Batch
+    method: str, model: nn.Module, trainable: Mapping[str, nn.Parameter], loss_fn: LossFunction, batch: Batch
 ) -> tuple[str, dict[str, list[Use]] | None]:
     """The method that served, and each parameter's uses; None for the loop, which gives gradients one by one."""
     if method == "auto" and num_examples(batch) == 1:
         return "looped", None
     for name in METHODS[METHODS.index(remembered(model, method)) :]:
         try:
-            found = None if name == "looped" else _attempt(name, model, loss_fn, batch)
+            found = None if name == "looped" else _attempt(name, model, trainable, loss_fn, batch)
         except NoRule as reason:
             if method != "auto":
                 raise
@@ -51,8 +52,10 @@ def uses_by(
     raise AssertionError("the loop serves every model")
 
 
-def _attempt(name: str, model: nn.Module, loss_fn: LossFunction, batch: Batch) -> dict[str, list[Use]]:
-    hooked = [key for key, value in model.named_parameters() if value.requires_grad and value._backward_hooks]
+def _attempt(
+    name: str, model: nn.Module, trainable: Mapping[str, nn.Parameter], loss_fn: LossFunction, batch: Batch
+) -> dict[str, list[Use]]:
+    hooked = [key for key, value in trainable.items() if value._backward_hooks]
     if hooked:
         raise NoRule(f"{', '.join(hooked)}: a hook on a parameter's gradient runs only where gradients are looped.")
     with kept(model, batch) as own:

@@ -27,6 +27,7 @@ from hush.gradients.uses import Rows, Use, merged
 
 _DERIVED = "_hush_derived"
 _SOURCE = "_hush_source"
+_SEQUENCES = (tuple, list)
 
 Rule = Callable[..., Any]
 RULES: dict[Any, Rule] = {}
@@ -91,12 +92,14 @@ class Tape(TorchFunctionMode):
             return func(*args, **kwargs)
         if isinstance(func, FunctionType) and func not in RULES and func not in self._inside:
             return self._opened(func, args, kwargs)
-        tensors = [*_tensors(args), *_tensors(kwargs.values())]
+        tensors = _tensors(args) + _tensors(kwargs.values()) if kwargs else _tensors(args)
         batched, weights = False, False
         for tensor in tensors:
-            if self.is_weight(tensor):
+            if not tensor.requires_grad:
+                batched = batched or layout_of(tensor) is not None
+            elif self.is_weight(tensor):
                 weights = True
-            elif layout_of(tensor) is not None or tensor.requires_grad:
+            else:
                 batched = True
         if not batched:
             return self._derive(func, args, kwargs) if weights else func(*args, **kwargs)
@@ -241,14 +244,16 @@ class Tape(TorchFunctionMode):
         yield from ((name, value) for name, value in zip(names, found, strict=True) if value is not None)
 
 
-def _tensors(values: Any) -> Iterator[Tensor]:
+def _tensors(values: Any) -> list[Tensor]:
+    found: list[Tensor] = []
     for value in values:
         if isinstance(value, Tensor):
-            yield value
-        elif isinstance(value, tuple | list):
-            yield from _tensors(value)
+            found.append(value)
+        elif isinstance(value, _SEQUENCES):
+            found += _tensors(value)
         elif isinstance(value, dict):
-            yield from _tensors(value.values())
+            found += _tensors(value.values())
+    return found
 
 
 def source_of(weight: Tensor) -> Tensor | None:

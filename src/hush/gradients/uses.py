@@ -19,8 +19,10 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-_WEAK = 1e-3  # below this share of its terms, a squared norm in single precision is off by 1e-4 or more
-_BLOCK = 32  # places; smaller products are slow
+from hush.gradients.shared import Shared, dots, squared
+
+_BLOCKWISE = 256  # places from which the half of a symmetric product that is not needed is left out
+_COPY = 2  # a scaled copy costs as much as scaling this many times the elements in place
 _GHOST_AT = 1.0  # ghost norm where T * (d + p) is below this share of d * p, each times T
 
 
@@ -42,17 +44,9 @@ class Outer:
         return self.inputs.shape[1]
 
     def is_ghostly(self) -> bool:
-        """Whether the norm is cheaper without the gradients."""
+        """Whether the norm is cheaper without the gradients, from products of all pairs of places."""
         d, p = self.inputs.shape[2], self.outputs.shape[2]
-        return self.places * (d + p) < _GHOST_AT * d * p
-
-    def squared_norms(self) -> Tensor:
-        """Each example's squared gradient norm."""
-        if self.places == 1:
-            return _squared(self.inputs) * _squared(self.outputs)
-        if self.is_ghostly():
-            return _paired(self.inputs, self.outputs)[0]
-        return _squared(self.rows())
+        return self.places > 1 and self.places * (d + p) < _GHOST_AT * d * p
 
     def rows(self) -> Tensor:
         """Each example's gradient."""
@@ -66,11 +60,11 @@ class Outer:
             inputs, outputs, factors = inputs.transpose(0, 1), outputs.transpose(0, 1), factors[None, :, None]
         else:
             factors = factors[:, None, None]
-        if not scratch and inputs.shape[2] < outputs.shape[2]:
+        if inputs.shape[2] * (_COPY if scratch else 1) < outputs.shape[2]:
             inputs = scaled(inputs, factors)
         else:
             outputs = scaled(outputs, factors, scratch=scratch)
-        right, left = replace(self, inputs=inputs, outputs=outputs).sides()
+        right, left = (outputs, inputs) if self.transposed else (inputs, outputs)
         return left.reshape(-1, left.shape[2]).mT @ right.reshape(-1, right.shape[2])
 
     def without(self, broken: Tensor) -> Outer:
@@ -85,11 +79,11 @@ class Outer:
         """The same for some of the examples."""
         return replace(self, inputs=self.inputs[index], outputs=self.outputs[index])
 
-    def measure(self) -> tuple[Tensor, Tensor | None]:
+    def measure(self, shared: Shared) -> tuple[Tensor, Tensor | None]:
         """Squared norms, and the size of what they are summed from."""
-        if self.places == 1 or not self.is_ghostly():
-            return self.squared_norms(), None
-        return _paired(self.inputs, self.outputs)
+        if self.places == 1:
+            return shared.squared(self.inputs) * shared.squared(self.outputs), None
+        return _paired(self.inputs, self.outputs, shared) if self.is_ghostly() else (squared(self.rows()), None)
 
     def grouped(self, index: Tensor, present: Tensor) -> Outer:
         """The same with the examples of one unit as more places of one example."""
@@ -114,10 +108,9 @@ class Lookup:
         values.index_add_(0, inverse, self.outputs.reshape(count * places, -1))
         return unique // self.num_rows, values
 
-    def squared_norms(self) -> Tensor:
-        """Each example's squared gradient norm."""
+    def _squares(self) -> Tensor:
         owner, values = self._merged()
-        return self.outputs.new_zeros(len(self.index)).index_add_(0, owner, _squared(values))
+        return self.outputs.new_zeros(len(self.index)).index_add_(0, owner, squared(values))
 
     def rows(self) -> Tensor:
         """Each example's gradient."""
@@ -145,9 +138,9 @@ class Lookup:
         """The same for some of the examples."""
         return Lookup(self.index[index], self.outputs[index], self.num_rows)
 
-    def measure(self) -> tuple[Tensor, Tensor | None]:
+    def measure(self, shared: Shared) -> tuple[Tensor, Tensor | None]:
         """Squared norms, and None: nothing cancels."""
-        return self.squared_norms(), None
+        return self._squares(), None
 
     def grouped(self, index: Tensor, present: Tensor) -> Lookup:
         """The same with the examples of one unit as more places of one example."""
@@ -160,10 +153,6 @@ class Rows:
     """The gradients themselves."""
 
     values: Tensor
-
-    def squared_norms(self) -> Tensor:
-        """Each example's squared gradient norm."""
-        return _squared(self.values)
 
     def rows(self) -> Tensor:
         """Each example's gradient."""
@@ -186,9 +175,9 @@ class Rows:
         """The same for some of the examples."""
         return Rows(self.rows()[index])
 
-    def measure(self) -> tuple[Tensor, Tensor | None]:
+    def measure(self, shared: Shared) -> tuple[Tensor, Tensor | None]:
         """Squared norms, and None: nothing cancels."""
-        return self.squared_norms(), None
+        return shared.squared(self.values), None
 
     def grouped(self, index: Tensor, present: Tensor) -> Rows:
         """The same with the examples of one unit added up."""
@@ -221,12 +210,33 @@ class Few(Rows):
         return Few(self.chosen, blanked(self.values, broken[self.chosen]), self.count)
 
 
+@dataclass(frozen=True)
+class Sums(Rows):
+    """Sums of maps that another use holds anyway, (batch, channels, *places); made when they are asked for."""
+
+    def rows(self) -> Tensor:
+        """Each example's gradient."""
+        return self.values.flatten(2).sum(2)
+
+    def weighted(self, factors: Tensor, *, scratch: bool = False) -> Tensor:
+        """The sum over examples of factor times gradient."""
+        return Rows(self.rows()).weighted(factors)
+
+    def without(self, broken: Tensor) -> Rows:
+        """The same with zeros for the broken examples."""
+        return Rows(self.rows()).without(broken)
+
+    def measure(self, shared: Shared) -> tuple[Tensor, Tensor | None]:
+        """Squared norms, and None: nothing cancels."""
+        return squared(self.rows()), None
+
+    def grouped(self, index: Tensor, present: Tensor) -> Rows:
+        """The same with the examples of one unit added up."""
+        return Rows(self.rows()).grouped(index, present)
+
+
 class Use(Protocol):
     """What every kind can do."""
-
-    def squared_norms(self) -> Tensor:
-        """Each example's squared gradient norm."""
-        ...
 
     def rows(self) -> Tensor:
         """Each example's gradient."""
@@ -244,7 +254,7 @@ class Use(Protocol):
         """The same for some of the examples."""
         ...
 
-    def measure(self) -> tuple[Tensor, Tensor | None]:
+    def measure(self, shared: Shared) -> tuple[Tensor, Tensor | None]:
         """Squared norms, and the size of what they are summed from; None where nothing can cancel."""
         ...
 
@@ -280,67 +290,28 @@ def _joined(outers: Sequence[Outer]) -> Outer:
     return Outer(torch.cat(rights, dim=1), torch.cat(lefts, dim=1))
 
 
-def measured(uses: Sequence[Use]) -> tuple[Tensor, list[Use]]:
-    """Each example's squared norm of the sum of these uses (at most one of each kind), and the uses for the sum.
-
-    Norms from products of products lose their digits where an example's gradient is far smaller than what it is made
-    of. For such examples the gradient is written out, and both the norm and the sum are taken from it.
-    """
-    squares, most = _squares(uses)
-    if most is None:
-        return squares, list(uses)
-    weak = ~(squares > _WEAK * most)  # NaN counts as weak
-    if not bool(weak.any()):
-        return squares, list(uses)
-    index = torch.nonzero(weak)[:, 0]
-    rows = torch.stack([use.take(index).rows() for use in uses]).sum(0)
-    squares = squares.index_copy(0, index, _squared(rows))
-    return squares, [*(use.without(weak) for use in uses), Few(index, rows, len(weak))]
+def _paired(inputs: Tensor, outputs: Tensor, shared: Shared) -> tuple[Tensor, Tensor]:
+    """<X X^T, G G^T> of each example, and |X|^2 |G|^2."""
+    if inputs.shape[1] >= _BLOCKWISE:
+        return _paired_by_blocks(inputs, outputs)
+    rise, fall = shared.pairs(inputs), shared.pairs(outputs)
+    sizes = (square.diagonal(dim1=1, dim2=2).sum(1) for square in (rise, fall))
+    return dots(rise, fall), next(sizes) * next(sizes)
 
 
-def _squares(uses: Sequence[Use]) -> tuple[Tensor, Tensor | None]:
-    """Squared norms, and the size of the terms that they are the sum of; None where nothing cancels."""
-    if len(uses) == 1:
-        return uses[0].measure()
-    kinds = {type(use): use for use in uses}
-    lookup, outer = kinds.get(Lookup), kinds.get(Outer)
-    if len(uses) == 2 and isinstance(lookup, Lookup) and isinstance(outer, Outer):
-        squares = lookup.squared_norms()
-        outside, terms = outer.measure()
-        return squares + outside + 2 * _cross(lookup, outer), squares + (outside if terms is None else terms)
-    return _squared(torch.stack([use.rows() for use in uses]).sum(0)), None
-
-
-def _cross(lookup: Lookup, outer: Outer) -> Tensor:
-    """<gradient of the lookup, gradient of the outer>, for each example: tied embeddings."""
-    right, left = outer.sides()
-    likeness = right @ lookup.outputs.mT  # (batch, places of the outer, places of the lookup)
-    index = lookup.index[:, None, :].expand(-1, outer.places, -1)
-    return _dots(likeness, left.gather(2, index))
-
-
-def _paired(inputs: Tensor, outputs: Tensor) -> tuple[Tensor, Tensor]:
-    """<X X^T, G G^T> of each example, and |X|^2 |G|^2. Only blocks on and above the diagonal are computed."""
+def _paired_by_blocks(inputs: Tensor, outputs: Tensor) -> tuple[Tensor, Tensor]:
+    """The same where only blocks on and above the diagonal are computed."""
     places = inputs.shape[1]
-    width = max(_BLOCK, -(-places // 4))
+    width = -(-places // 4)
     total, sizes = inputs.new_zeros(len(inputs)), inputs.new_zeros(2, len(inputs))
     for start in range(0, places, width):
         rise, fall = (rows[:, start : start + width] @ rows[:, start:].mT for rows in (inputs, outputs))
         for size, square in zip(sizes, (rise, fall), strict=True):
             size += square.diagonal(dim1=1, dim2=2).sum(1)
-        total += _dots(rise[:, :, :width], fall[:, :, :width])
+        total += dots(rise[:, :, :width], fall[:, :, :width])
         if start + width < places:
-            total += 2 * _dots(rise[:, :, width:], fall[:, :, width:])
+            total += 2 * dots(rise[:, :, width:], fall[:, :, width:])
     return total, sizes[0] * sizes[1]
-
-
-def _squared(rows: Tensor) -> Tensor:
-    # The norm is 15 times cheaper than square().sum() on a CPU.
-    return torch.linalg.vector_norm(rows.reshape(len(rows), -1), dim=1).square()
-
-
-def _dots(one: Tensor, other: Tensor) -> Tensor:
-    return torch.linalg.vecdot(one.reshape(len(one), -1), other.reshape(len(other), -1))
 
 
 def scaled(rows: Tensor, factors: Tensor, *, scratch: bool = False) -> Tensor:

@@ -11,7 +11,7 @@ from hush.gradients import correlation
 from hush.gradients.layout import Layout
 from hush.gradients.rules.products import is_weight, plain
 from hush.gradients.tape import rule
-from hush.gradients.uses import Rows
+from hush.gradients.uses import Rows, Sums
 
 if TYPE_CHECKING:
     from hush.gradients.tape import Tape
@@ -46,9 +46,12 @@ def _convolution(tape: Tape, func: Any, given: dict[str, Any], *, transposed: bo
     settings = correlation.Settings.of(weight, inputs.ndim - 2, transposed=transposed, **given)
 
     def write(gradient: Tensor, *inputs: Tensor) -> None:
-        if inputs:
-            tape.note(weight, correlation.use_of(inputs[0].to(gradient.dtype), gradient, settings), func)
+        use = correlation.use_of(inputs[0].to(gradient.dtype), gradient, settings) if inputs else None
+        if use is not None:
+            tape.note(weight, use, func)
         if bias is not None and tape.is_weight(bias):
-            tape.note(bias, Rows(gradient.flatten(2).sum(2)), func)
+            sums = Sums(gradient)
+            is_held = use is not None and any(tensor is gradient for tensor in use.held())
+            tape.note(bias, sums if is_held else Rows(sums.rows()), func)
 
     return tape.tap(output, layout, write, *([inputs] if is_weight(tape, weight) else []))

@@ -33,8 +33,10 @@ def layer_norm(tape: Tape, func: Any, args: Any, kwargs: Any) -> Tensor:
     def write(gradient: Tensor, inputs: Tensor, mean: Tensor, scale: Tensor) -> None:
         outputs = _places(gradient, layout, tape.count, len(shape))
         if weight is not None and tape.is_weight(weight):
-            normal = _places((inputs - mean) * scale, layout, tape.count, len(shape))
-            tape.note(weight, Rows((outputs * normal).sum(1).view(tape.count, *weight.shape)), func)
+            # sum of scale times (x - mean) g, with mean and scale the same for all features of a place
+            products = _places((inputs - mean).mul_(gradient), layout, tape.count, len(shape))
+            scales = by_example(scale, layout, tape.count).reshape(tape.count, 1, -1).to(products.dtype)
+            tape.note(weight, Rows(torch.bmm(scales, products).view(tape.count, *weight.shape)), func)
         if bias is not None and tape.is_weight(bias):
             tape.note(bias, Rows(outputs.sum(1).view(tape.count, *bias.shape)), func)
 

@@ -66,9 +66,11 @@ def linear(tape: Tape, func: Any, args: Any, kwargs: Any) -> Tensor:
         raise tape.no_rule(func, [weight], "the examples lie on the axis that is summed over")
     if weight.ndim != 2:
         raise tape.no_rule(func, [weight], "a weight vector")
-    inputs, shape = inputs.contiguous(), (*inputs.shape[:-1], weight.shape[0])
+    inputs = inputs.contiguous()
     # As one matrix: torch itself would do many small products where the weight needs no gradient.
-    output = func(inputs.reshape(-1, inputs.shape[-1]), plain(tape, weight), plain(tape, bias)).view(shape)
+    matrix = inputs if inputs.ndim == 2 else inputs.reshape(-1, inputs.shape[-1])
+    output = func(matrix, plain(tape, weight), plain(tape, bias))
+    output = output if inputs.ndim == 2 else output.view(*inputs.shape[:-1], weight.shape[0])
 
     def write(gradient: Tensor, *inputs: Tensor) -> None:
         outputs = places(gradient, layout, tape.count)

@@ -1,0 +1,78 @@
+"""Each example's squared gradient norm, parameter by parameter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from hush.gradients.shared import Shared, dots, squared
+from hush.gradients.uses import Few, Lookup, Outer, Rows, Sums, Use
+
+_WEAK = 1e-3  # below this share of its terms, a squared norm in single precision is off by 1e-4 or more
+
+
+def measure(uses: dict[str, list[Use]]) -> dict[str, Tensor]:
+    """Each example's squared norm for each parameter; the uses (at most one of each kind) become those for the sum.
+
+    Norms from products of products lose their digits where an example's gradient is far smaller than what it is made
+    of. For such examples the gradient is written out, and both the norm and the sum are taken from it.
+    """
+    outers = [use for found in uses.values() for use in found if isinstance(use, Outer) and use.is_ghostly()]
+    shared = Shared(side for use in outers for side in use.held())
+    del outers
+    squares, terms = {}, {}
+    for name, found in uses.items():
+        uses[name] = found = _written_out(found)
+        squares[name], most = _squares(found, shared)
+        if most is not None:
+            terms[name] = most
+    for name, weak in _weak(squares, terms).items():
+        index = torch.nonzero(weak)[:, 0]
+        rows = torch.stack([use.take(index).rows() for use in uses[name]]).sum(0)
+        squares[name] = squares[name].index_copy(0, index, squared(rows))
+        uses[name] = [*(use.without(weak) for use in uses[name]), Few(index, rows, len(weak))]
+    return squares
+
+
+def _written_out(uses: list[Use]) -> list[Use]:
+    """The gradients themselves where they take no more place than what they are made of: the sum is theirs then."""
+    first = uses[0]
+    is_shared = isinstance(first, Outer) and (first.places == 1 or first.is_ghostly())
+    if len(uses) > 1 or is_shared or not isinstance(first, Outer | Sums):
+        return uses
+    uses.clear()  # so that nothing is kept twice
+    return [Rows(first.rows())]
+
+
+def _weak(squares: dict[str, Tensor], terms: dict[str, Tensor]) -> dict[str, Tensor]:
+    """For parameters with such examples: which have lost too many digits."""
+    if not terms:
+        return {}
+    found = torch.stack([squares[name] for name in terms])
+    weak = ~(found > _WEAK * torch.stack(list(terms.values())))  # NaN counts as weak
+    if not bool(weak.any()):
+        return {}
+    return {name: mine for name, mine in zip(terms, weak, strict=True) if bool(mine.any())}
+
+
+def _squares(uses: Sequence[Use], shared: Shared) -> tuple[Tensor, Tensor | None]:
+    """Squared norms, and the size of the terms that they are the sum of; None where nothing cancels."""
+    if len(uses) == 1:
+        return uses[0].measure(shared)
+    kinds = {type(use): use for use in uses}
+    lookup, outer = kinds.get(Lookup), kinds.get(Outer)
+    if len(uses) == 2 and isinstance(lookup, Lookup) and isinstance(outer, Outer):
+        squares, _ = lookup.measure(shared)
+        outside, terms = outer.measure(shared)
+        return squares + outside + 2 * _cross(lookup, outer), squares + (outside if terms is None else terms)
+    return squared(torch.stack([use.rows() for use in uses]).sum(0)), None
+
+
+def _cross(lookup: Lookup, outer: Outer) -> Tensor:
+    """<gradient of the lookup, gradient of the outer>, for each example: tied embeddings."""
+    right, left = outer.sides()
+    likeness = right @ lookup.outputs.mT  # (batch, places of the outer, places of the lookup)
+    index = lookup.index[:, None, :].expand(-1, outer.places, -1)
+    return dots(likeness, left.gather(2, index))
