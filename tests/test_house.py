@@ -30,9 +30,9 @@ ROWS: tuple[frozenset[str], ...] = (
     frozenset({"_check"}),
     frozenset({"privacy"}),
     frozenset({"events", "rng"}),
-    frozenset({"accounting", "gradients", "mechanisms", "sampling", "data"}),
-    frozenset({"ledger"}),
-    frozenset({"training", "pate", "linear", "audit", "attacks", "features"}),
+    frozenset({"accounting", "gradients", "mechanisms", "sampling", "data", "ensembles"}),
+    frozenset({"ledger", "audit"}),  # an audit takes functions and knows no training; training uses it
+    frozenset({"training", "pate", "linear", "attacks", "features"}),
     frozenset({"prompts", "federated"}),
     frozenset({"report"}),
     frozenset({"cli", "planner"}),

@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from hush import accounting as accounting
+    from hush import attacks as attacks
+    from hush import audit as audit
     from hush import data as data
     from hush import errors as errors
     from hush import events as events
     from hush import gradients as gradients
     from hush import ledger as ledger
+    from hush import linear as linear
     from hush import mechanisms as mechanisms
+    from hush import pate as pate
     from hush import rng as rng
     from hush import sampling as sampling
     from hush import training as training
@@ -45,8 +49,8 @@ _HOME = {
     "fit": "hush.training",
 }
 _ROOMS = (
-    "accounting", "data", "errors", "events", "gradients", "ledger", "mechanisms", "privacy", "rng",
-    "sampling", "training",
+    "accounting", "attacks", "audit", "data", "errors", "events", "gradients", "ledger", "linear", "mechanisms", "pate",
+    "privacy", "rng", "sampling", "training",
 )  # fmt: skip
 
 __all__ = sorted([*_HOME, *_ROOMS])

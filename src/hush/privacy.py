@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
-from decimal import ROUND_CEILING, Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Any, Literal, get_args
 
 from hush import _check
@@ -92,13 +92,20 @@ class Guarantee:
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """A lower bound on epsilon from an attack: with probability 1 - `significance`, the truth is not below it."""
+    """A lower bound on epsilon from an attack: with probability 1 - `significance`, the truth is not below it.
+
+    `notes` say on what the bound rests beside the attack's own rules.
+
+    >>> print(Evidence(epsilon_at_least=0.8234567, delta=1e-5, significance=0.05, method="one_run"))
+    epsilon at least 0.823456 at delta 1e-05, confidence 95 %, add remove, by one_run
+    """
 
     epsilon_at_least: float
     delta: float
     significance: float
     method: str
     relation: Relation = "add_remove"
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_relation(self.relation)
@@ -106,6 +113,11 @@ class Evidence:
         object.__setattr__(self, "delta", _check.delta(self.delta))
         if not 0 < _check.number("significance", self.significance) < 1:
             raise InvalidValue(f"significance must be above 0 and below 1; got {self.significance!r}.")
+
+    @property
+    def confidence(self) -> float:
+        """1 - `significance`."""
+        return 1 - self.significance
 
     def contradicts(self, guarantee: Guarantee) -> bool:
         """Whether this measurement and that claim cannot both be true (but for chance `significance`)."""
@@ -115,7 +127,12 @@ class Evidence:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values under the glossary's words."""
-        return asdict(self)
+        return {**asdict(self), "notes": list(self.notes), "confidence": self.confidence}
+
+    def __str__(self) -> str:
+        bound = f"epsilon at least {_round_down(self.epsilon_at_least)} at delta {self.delta:.3g}"
+        level = f"confidence {100 * (1 - self.significance):.8g} %"
+        return f"{bound}, {level}, {self.relation.replace('_', ' ')}, by {self.method}"
 
 
 def round_up(value: float, digits: int = 6) -> str:
@@ -126,8 +143,16 @@ def round_up(value: float, digits: int = 6) -> str:
     >>> round_up(1.0000001), round_up(2.0)
     ('1.00001', '2')
     """
+    return _rounded(value, digits, ROUND_CEILING)
+
+
+def _round_down(value: float, digits: int = 6) -> str:
+    return _rounded(value, digits, ROUND_FLOOR)
+
+
+def _rounded(value: float, digits: int, rounding: str) -> str:
     if not math.isfinite(value) or value == 0:
         return f"{value:g}"
     exact = Decimal(value)
     unit = Decimal(1).scaleb(exact.adjusted() - digits + 1)
-    return f"{float(exact.quantize(unit, rounding=ROUND_CEILING)):.{digits}g}"
+    return f"{float(exact.quantize(unit, rounding=rounding)):.{digits}g}"

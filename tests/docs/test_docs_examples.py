@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-NEEDS = {"mnist_cnn.py": "mnist", "mnist_own_loop.py": "mnist", "people.py": "diabetes130"}
+NEEDS = {"mnist_cnn.py": "mnist", "mnist_own_loop.py": "mnist", "pate_mnist.py": "mnist", "people.py": "diabetes130"}
 MOST_LINES = 150
 
 

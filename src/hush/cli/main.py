@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hush.cli import calibrate, doctor, epsilon, explain, ledger, train
+from hush.cli import attack, audit, calibrate, doctor, epsilon, explain, ledger, pate, train
 from hush.cli.output import one_line
 from hush.errors import BudgetExceeded, HushError
 
@@ -43,8 +43,18 @@ Examples:
     hush train --data digits --epsilon 3
     hush train --data my.csv --target outcome --write-schema schema.json
 \b
+  Let teachers on disjoint rows vote on public ones, and train a student
+    hush pate --data mnist --teachers 250 --epsilon 2
+\b
   Can this model be trained privately, by which rules, at what cost?
     hush doctor models.py:make
+\b
+  Who was trained on? With and without privacy
+    hush attack membership --data digits
+    hush attack membership --data digits --epsilon 1
+\b
+  Does an attack contradict what a run claims?
+    hush audit runs/digits-1
 \b
   What was spent, and was the ledger edited?
     hush ledger show budget.db
@@ -64,7 +74,10 @@ app.command("epsilon", short_help="What a training run costs.")(epsilon.epsilon)
 app.command("calibrate", short_help="The noise that a budget asks for.")(calibrate.calibrate)
 app.command("explain", short_help="Why it costs that, by theorem.")(explain.explain)
 app.command("train", short_help="Train a model privately.")(train.train)
+app.command("pate", short_help="Teachers vote, a student learns.")(pate.pate)
+app.command("audit", short_help="Attack a training and hold that against its guarantee.")(audit.audit)
 app.command("doctor", short_help="Can this model be trained privately?")(doctor.doctor)
+app.add_typer(attack.app, name="attack", short_help="What does a model or a release tell?")
 app.add_typer(ledger.app, name="ledger", short_help="What was spent, and is it whole?")
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hush.cli import options
+from hush.cli import linear_train, options
 from hush.cli.output import print_json, print_lines, print_table, round_down
 from hush.errors import InvalidValue
 
@@ -29,7 +29,10 @@ Delta = Annotated[
     float | None,
     typer.Option(metavar="NUMBER", help="Accepted chance of failure; for public data sets 1e-5 unless said."),
 ]
-ModelName = Annotated[str | None, typer.Option("--model", metavar="NAME", help="linear, kernel, mlp or cnn.")]
+ModelName = Annotated[
+    str | None,
+    typer.Option("--model", metavar="NAME", help="linear, kernel, mlp or cnn; logistic, linear, theil-sen at once."),
+]
 Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Where the run goes; runs/... unless said.")]
 Epochs = Annotated[float | None, typer.Option(metavar="NUMBER", help="Passes over the data, instead of --steps.")]
 BatchSize = Annotated[
@@ -73,7 +76,14 @@ TestFile = Annotated[Path | None, typer.Option("--test", metavar="FILE", help="O
 Folder = Annotated[Path | None, typer.Option("--folder", metavar="DIR", help="Where the data set's files are.")]
 
 
+_WISHES = (
+    *("epsilon", "delta", "model", "steps", "epochs", "expected_batch_size", "num_examples", "clip_norm", "seed"),
+    *("learning_rate", "optimizer", "average", "unit", "physical_batch_size", "secure"),
+)  # options that are fields of `job.Wishes`
+
+
 def train(
+    context: typer.Context,
     *,
     data: Data = None,
     epsilon: Epsilon = None,
@@ -104,9 +114,18 @@ def train(
     public_schema: PublicSchema = False,
     test: TestFile = None,
     folder: Folder = None,
+    method: linear_train.Method = None,
+    data_norm: linear_train.DataNorm = None,
+    x_bounds: linear_train.XBounds = None,
+    y_bounds: linear_train.YBounds = None,
+    classes: linear_train.Classes = None,
+    features: linear_train.Features = None,
     json: options.Json = False,
 ) -> None:
     """Train privately: a data set by name, a table with a public schema, or your own code."""
+    if write_schema is None and linear_train.is_asked(context.params):
+        linear_train.run(context.params, _place(out, str(data), resume))
+        return
     # Sampled batches differ in size, and oneDNN keeps code and memory for each: without a limit, gigabytes.
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
     from hush.cli import job
@@ -118,23 +137,7 @@ def train(
     if epsilon is None:
         raise InvalidValue("--epsilon is needed: it has no default, because it is what the promise says.")
     wishes = job.Wishes(
-        epsilon=epsilon,
-        delta=delta,
-        relation=check_relation(relation),
-        model=model,
-        steps=steps,
-        epochs=epochs,
-        expected_batch_size=expected_batch_size,
-        num_examples=num_examples,
-        clip_norm=clip_norm,
-        learning_rate=learning_rate,
-        optimizer=optimizer,
-        average=average,
-        unit=unit,
-        physical_batch_size=physical_batch_size,
-        seed=seed,
-        secure=secure,
-        twin=not no_twin,
+        relation=check_relation(relation), twin=not no_twin, **{name: context.params[name] for name in _WISHES}
     )
     place = _place(out, data or str(module), resume)
     task = _task(data, module, target, schema, public_schema, test, folder)

@@ -2,7 +2,20 @@
 
 from hush.data.dataset import Dataset
 from hush.data.known import NAMES, load
+from hush.data.plain_files import load_ratings, load_text
 from hush.data.schema import Category, Number, Schema
 from hush.data.table_file import from_table, schema_from_rows, template
 
-__all__ = ["NAMES", "Category", "Dataset", "Number", "Schema", "from_table", "load", "schema_from_rows", "template"]
+__all__ = [
+    "NAMES",
+    "Category",
+    "Dataset",
+    "Number",
+    "Schema",
+    "from_table",
+    "load",
+    "load_ratings",
+    "load_text",
+    "schema_from_rows",
+    "template",
+]

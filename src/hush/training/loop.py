@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import Dataset
 
+from hush.audit.white_box import WhiteBox
 from hush.gradients.batches import Batch, LossFunction
 from hush.gradients.clipped import Method
 from hush.ledger import Account, Ledger
@@ -51,6 +52,7 @@ def fit(
     progress: bool = True,
     guard_steps: int = 10,
     may_rest: Collection[str] = (),
+    audit: bool | WhiteBox = False,
 ) -> Run:
     """Train the model as planned; it ends with the trained (or averaged) weights.
 
@@ -78,6 +80,8 @@ def fit(
         progress: Show a bar, where there is a terminal.
         guard_steps: Within so many steps every trainable parameter must have had a gradient and moved; 0 for no guard.
         may_rest: Names of parameters that the guard leaves alone.
+        audit: Attack this very training by canary gradients, which change nothing in the model, and put the evidence
+            beside the guarantee; True, or settings. The run then holds `audit` and `evidence`.
 
     Raises:
         BudgetExceeded: Not even the first step fits. Where a later one does not, the run ends early and says so.

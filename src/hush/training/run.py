@@ -19,9 +19,10 @@ from typing import Any
 from torch import Tensor, nn
 
 from hush import events
+from hush.audit.result import AuditResult
 from hush.errors import HushError, InvalidValue, UnreadableFile
 from hush.ledger import Ledger
-from hush.privacy import Guarantee
+from hush.privacy import Evidence, Guarantee
 from hush.training import plan_text
 from hush.training.books import LEDGER_FILE, charged_event
 from hush.training.costs import cost
@@ -48,6 +49,7 @@ class Run:
         history: What was seen on the way. Not private.
         notes: What a reader of the guarantee should know.
         randomness: Where noise and sampling came from.
+        audit: What `fit(..., audit=True)` found; it was read from canaries and noise alone, so it may be shown.
     """
 
     plan: TrainingPlan
@@ -63,11 +65,17 @@ class Run:
     randomness: str = ""
     own_ledger: Path | None = field(default=None, repr=False)
     keep: object = field(default=None, repr=False)  # holds the temporary folder of a ledger that was not saved yet
+    audit: AuditResult | None = None
 
     @property
     def complete(self) -> bool:
         """Whether all steps of the plan were taken."""
         return self.steps == self.plan.steps
+
+    @property
+    def evidence(self) -> Evidence | None:
+        """The audit's lower bound on epsilon, or None where there was no audit."""
+        return None if self.audit is None else self.audit.evidence
 
     def load_into(self, model: nn.Module) -> None:
         """Give a model of the same shape these weights."""
@@ -100,6 +108,7 @@ class Run:
             "account": self.account,
             "randomness": self.randomness,
             "notes": list(self.notes),
+            "audit": None if self.audit is None else self.audit.to_dict(),
             "clip_norms": [value for value in self.history.clip_norms if value < math.inf]
             if self.plan.adaptive is not None
             else [],
@@ -148,6 +157,7 @@ def _from_dict(folder: Path, data: dict[str, Any]) -> Run:
         notes=tuple(data["notes"]),
         randomness=data["randomness"],
         own_ledger=own,
+        audit=None if data.get("audit") is None else AuditResult.from_dict(data["audit"], guarantee),
     )
 
 

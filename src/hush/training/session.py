@@ -15,6 +15,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import Dataset
 
 from hush import _check
+from hush.audit.white_box import WhiteBox
 from hush.errors import BudgetExceeded, InvalidValue
 from hush.events import Event, to_json
 from hush.gradients.batches import Batch, LossFunction
@@ -22,6 +23,7 @@ from hush.gradients.clipped import Method
 from hush.ledger import Account, Ledger
 from hush.rng import Rng
 from hush.training import checkpoint
+from hush.training.audited import Watched
 from hush.training.averages import Average, project
 from hush.training.books import ACCOUNT, open_books, room
 from hush.training.checkpoint import CHECKPOINT_FILE, Checkpoint, Trainee
@@ -66,6 +68,7 @@ class Setup:
     progress: bool
     guard_steps: int
     may_rest: Collection[str]
+    audit: bool | WhiteBox
 
 
 class Session:
@@ -76,15 +79,18 @@ class Session:
         self._setup, self._plan = setup, plan
         self._every = _check.whole("checkpoint_every", setup.checkpoint_every or max(_LEAST_BETWEEN, plan.steps // 20))
         augment = None if setup.augment is None else CheckedAugmentation(setup.augment)
+        self._watched = Watched(setup, augment)
         self._feed = Feed(
             plan,
-            setup.dataset,
-            people=setup.people,
-            augment=augment,
-            collate=setup.collate,
+            self._watched.dataset,
+            people=self._watched.people,
+            augment=self._watched.augment,
+            collate=self._watched.collate,
             workers=setup.workers,
         )
         saved = self._saved()
+        if saved is not None:
+            self._watched.refuse_resume()
         self._note = f"run {secrets.token_hex(8)}" if saved is None else saved.run
         self._identity = self._described() if setup.folder is not None else {}
         if saved is not None:
@@ -97,7 +103,10 @@ class Session:
         if saved is not None:
             checkpoint.restore(self._trainee, saved)
         self._guard = MovementGuard(
-            setup.model, setup.optimizer, steps=setup.guard_steps if saved is None else 0, may_rest=setup.may_rest
+            self._watched.model,
+            setup.optimizer,
+            steps=setup.guard_steps if saved is None else 0,
+            may_rest=self._watched.may_rest,
         )
         self._stopped = ""
 
@@ -127,7 +136,7 @@ class Session:
         setup, plan = self._setup, self._plan
         self._rng = _source(setup.rng, first, self._spent)
         private = PrivateGradients(
-            setup.model,
+            self._watched.model,
             plan,
             account=self._books.account,
             rng=self._rng,
@@ -164,12 +173,13 @@ class Session:
     def _step(self, batch: Batch) -> Any:
         trainee, setup = self._trainee, self._setup
         try:
-            report = self._private.backward(setup.loss_fn, batch)
+            report = self._private.backward(self._watched.loss_fn, batch)
         except BudgetExceeded as error:
             if trainee.step == 0:
                 raise
             self._stopped = f"stopped after {trainee.step} of {self._plan.steps} steps: {error}"
             return None
+        self._watched.see(report.clip_norm)
         setup.optimizer.step()
         if setup.scheduler is not None:
             setup.scheduler.step()
@@ -194,9 +204,10 @@ class Session:
         self._keep()
         trainee.average.put_into_model()
         event = self._books.charged(self._note)
+        guarantee = cost(event, delta=self._plan.delta, relation=self._plan.relation)
         run = Run(
             plan=self._plan,
-            guarantee=cost(event, delta=self._plan.delta, relation=self._plan.relation),
+            guarantee=guarantee,
             event=event,
             ledger=self._books.ledger,
             account=self._books.account.name,
@@ -208,6 +219,7 @@ class Session:
             randomness=self._rng.label if setup.rng is None else setup.rng.label,
             own_ledger=self._books.own,
             keep=self._books.scratch,
+            audit=self._watched.result(guarantee),
         )
         if setup.folder is not None:
             run.save(setup.folder)

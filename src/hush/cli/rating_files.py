@@ -1,0 +1,26 @@
+"""Ratings in a CSV file: columns record, item, rating and, if there are dates, day."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hush.errors import UnreadableFile
+
+_NEEDED = ("record", "item", "rating")
+
+
+def read_ratings(path: Path) -> dict[str, Any]:
+    """The columns as numbers."""
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    names = [name for name in (*_NEEDED, "day") if rows and name in rows[0]]
+    if missing := [name for name in _NEEDED if name not in names]:
+        raise UnreadableFile(f"{path} must have the columns {', '.join(_NEEDED)}; missing {', '.join(missing)}.")
+    try:
+        return {name: np.array([float(row[name]) for row in rows]) for name in names}
+    except (TypeError, ValueError):
+        raise UnreadableFile(f"{path} must hold numbers in its columns {', '.join(names)}.") from None
