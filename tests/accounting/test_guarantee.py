@@ -24,6 +24,7 @@ from hush.events import (
     Repeated,
     ZeroConcentratedDP,
 )
+from hush.privacy import Budget, Relation
 
 RELATIONS = ("add_remove", "replace_one", "zero_out")
 
@@ -110,6 +111,31 @@ def test_no_privacy_is_infinite(event):
     found = accounting.guarantee(event, delta=1e-5)
     assert (found.epsilon_lower, found.epsilon) == (math.inf, math.inf)
     assert accounting.delta(event, epsilon=100.0).delta_lower == 1.0
+
+
+@pytest.mark.parametrize(
+    ("event", "relation", "expected"),
+    [
+        (PureDP(1.0), "add_remove", 1.0),
+        (PureDP(0.1), "replace_one", 0.1),
+        (RandomizedResponse(0.7, 5), "add_remove", 0.7),
+        (Laplace(0.5), "add_remove", 2.0),
+        (Laplace(0.5), "replace_one", 4.0),
+        (Repeated(PureDP(0.25), 3), "add_remove", 0.75),
+        (Composed(PureDP(0.5), RandomizedResponse(0.25, 3), Laplace(4.0)), "add_remove", 1.0),
+        # In binary 0.1 lies a hair above a tenth, so ten of them lie above 1 and end at the next float.
+        (Repeated(PureDP(0.1), 10), "add_remove", math.nextafter(1.0, 2.0)),
+        (Composed(PureDP(0.1), PureDP(0.2)), "add_remove", 0.1 + 0.2),
+    ],
+)
+def test_sums_of_pure_costs_are_rounded_up_only_where_they_are_no_floats(
+    event: Event, relation: Relation, expected: float
+) -> None:
+    found = accounting.guarantee(event, delta=0.0, relation=relation)
+    assert found.epsilon == expected
+    assert expected * (1 - 1e-13) <= found.epsilon_lower <= expected
+    assert Budget(epsilon=expected, delta=0.0).allows(found)
+    assert not Budget(epsilon=math.nextafter(expected, 0.0), delta=0.0).allows(found)
 
 
 @pytest.mark.parametrize("event", [Gaussian(5.0), STEPS, Composed(PureDP(0.1), GaussianDP(0.1))])

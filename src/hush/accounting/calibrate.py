@@ -18,6 +18,7 @@ from hush.privacy import Budget, Relation, check_relation
 
 CALIBRATED = ("exact", "rdp")
 _FINEST = 1e-9  # relative width of the bracket at which the search for a real number stops
+_GUESSED = 1e-5  # a guess so near the budget needs no second one
 _QUICK = 7  # evaluations that the secant method may take
 _NOISE_LIMITS = 5e-2, 1e9
 MOST_STEPS = 10**9  # a budget that allows more is answered with this many
@@ -41,7 +42,11 @@ def noise_for(
     least, most = (math.log(limit) for limit in _NOISE_LIMITS)
     mu = _likely_mu(budget, relation)
     start = min(max(math.log(_likely_noise(mu, prob, steps)), least), most)
-    found = _secant(over, start, least, most, _noise_slope(budget, mu, prob, steps))
+    start, slope = _approach(
+        lambda x: _guessed_excess(sampled_gaussian(math.exp(x), prob, steps), budget, relation, method),
+        *(start, least, most, _noise_slope(budget, mu, prob, steps)),
+    )
+    found = _secant(over, start, least, most, slope)
     if found is None:
         found = _boundary(over, start, least, most)
     if found is None:
@@ -97,7 +102,11 @@ def sampling_prob_for(
 
     least, most = 0.0, math.log(1e12)
     start = min(max(-math.log(_likely_root(_likely_mu(budget, relation), noise, math.sqrt(steps))), least), most)
-    found = _secant(over, start, least, most, -1.1)
+    start, slope = _approach(
+        lambda x: _guessed_excess(sampled_gaussian(noise, math.exp(-x), steps), budget, relation, method),
+        *(start, least, most, -1.1),
+    )
+    found = _secant(over, start, least, most, slope)
     if found is None:
         found = _boundary(over, start, least, most)
     if found is None:
@@ -116,6 +125,16 @@ def _excess(event: events.Event, budget: Budget, relation: Relation, method: str
     """log of the event's epsilon over the budget's: 0 or below is inside."""
     spent = guarantee(event, delta=budget.delta, relation=relation, method=method).epsilon
     return math.log(max(spent, 1e-300) / budget.epsilon) if spent > 0 else -math.inf
+
+
+def _guessed_excess(event: events.Event, budget: Budget, relation: Relation, method: str) -> float:
+    """About the same at a fraction of the cost, near the budget; NaN where there is no guess."""
+    if method != "exact":
+        return math.nan
+    from hush.accounting.exact import report
+
+    spent = report.guess(event, delta=budget.delta, relation=relation, near=budget.epsilon)
+    return math.log(spent / budget.epsilon) if spent > 0 else math.nan
 
 
 def _likely_mu(budget: Budget, relation: Relation) -> float:
@@ -144,6 +163,24 @@ def _noise_slope(budget: Budget, mu: float, sampling_prob: float, steps: int) ->
     by_mu = math.log(other / one) / math.log(0.999) if 0 < other < one < math.inf else 1.3
     variance = max(math.log1p((mu / sampling_prob) ** 2 / steps), 1e-300)  # noise^-2
     return -max(by_mu, 0.3) * variance / -math.expm1(-variance)
+
+
+def _approach(
+    guessed: Callable[[float], float], start: float, least: float, most: float, slope: float
+) -> tuple[float, float]:
+    """A better start and slope for `_secant`, from guesses of the function; as they are where the guesses fail."""
+    x, value, best = start, guessed(start), (start, slope)
+    for _ in range(_QUICK):
+        stride = -value / slope
+        if not (abs(stride) < 1 and least < x + stride < most):
+            break
+        best = x + stride, slope
+        there = guessed(x + stride) if abs(value) > _GUESSED else math.nan
+        if not there < math.inf:
+            break
+        slope = min((there - value) / stride, -0.05) if abs(stride) > 1e-7 else slope
+        x, value = x + stride, there
+    return best
 
 
 def _secant(over: Callable[[float], float], start: float, least: float, most: float, slope: float) -> float | None:

@@ -12,7 +12,7 @@ from hush.accounting.exact import search, single
 from hush.accounting.exact.phases import Direction
 from hush.accounting.exact.reading import Reading, read
 from hush.accounting.exact.transforms import UNIT
-from hush.events import ApproximateDP, Event, PureDP, flat
+from hush.events import ApproximateDP, Event, Laplace, PureDP, RandomizedResponse, flat
 from hush.privacy import Relation
 
 Interval = tuple[float, float]
@@ -24,9 +24,11 @@ _EXTREME = "the Rényi bound alone, for so little noise or so many steps"
 _WIDE = 1e-4  # relative width from which the loss grid is asked as well
 
 
-def epsilon_interval(event: Event, *, delta: float, relation: Relation) -> tuple[Interval, str]:
-    """(lower, upper) of the smallest epsilon at delta, and the way it was found."""
-    reading = read(event, relation)
+def epsilon_interval(
+    event: Event, *, delta: float, relation: Relation, reading: Reading | None = None
+) -> tuple[Interval, str]:
+    """(lower, upper) of the smallest epsilon at delta, and the way it was found. `reading` is the event's, if known."""
+    reading = reading or read(event, relation)
     if not reading.is_private:
         return (math.inf, math.inf), "no privacy at all"
     if _is_extreme(reading):
@@ -34,7 +36,8 @@ def epsilon_interval(event: Event, *, delta: float, relation: Relation) -> tuple
     least, most = _without_failures(reading, delta)
     if least <= 0 or not _has_contour(reading):
         low, high = _grid().epsilon_interval(event, delta=delta, relation=relation)
-        return (low, min(high, _plain_sum(event, delta))), "loss grid"
+        high = min(high, _plain_sum(event, delta, relation))
+        return (min(low, high), high), "loss grid"
     (low, high), way = _epsilon_of(reading, relation, least)
     if most > least:
         low = _epsilon_of(reading, relation, most)[0][0]
@@ -54,9 +57,11 @@ def _epsilon_of(reading: Reading, relation: Relation, delta: float) -> tuple[Int
     return found, "contour"
 
 
-def delta_interval(event: Event, *, epsilon: float, relation: Relation) -> tuple[Interval, str]:
-    """(lower, upper) of the smallest delta at epsilon, and the way it was found."""
-    reading = read(event, relation)
+def delta_interval(
+    event: Event, *, epsilon: float, relation: Relation, reading: Reading | None = None
+) -> tuple[Interval, str]:
+    """(lower, upper) of the smallest delta at epsilon, and the way it was found. `reading` is the event's, if known."""
+    reading = reading or read(event, relation)
     if not reading.is_private:
         return (1.0, 1.0), "no privacy at all"
     if _is_extreme(reading):
@@ -78,18 +83,40 @@ def delta_interval(event: Event, *, epsilon: float, relation: Relation) -> tuple
     return _meet(found, _grid().delta_interval(event, epsilon=epsilon, relation=relation)), "contour and loss grid"
 
 
-def _plain_sum(event: Event, delta: float) -> float:
-    """Basic composition where every part is a claim whose deltas fit exactly; infinite otherwise."""
-    epsilon, spent = 0.0, Fraction(0)
+def likely_epsilon(event: Event, *, delta: float, relation: Relation, near: float) -> float:
+    """About epsilon at delta, if it lies near there, by a short rule without any bound: only a guess, or NaN."""
+    reading = read(event, relation)
+    served = reading.is_private and reading.log_intact == 0 and not _is_extreme(reading) and _has_contour(reading)
+    if not served or delta <= 0 or not len(reading.phases.times):
+        return math.nan
+    return search.likely_epsilon(reading.phases, _first(relation), delta, near)
+
+
+def _plain_sum(event: Event, delta: float, relation: Relation) -> float:
+    """Basic composition where every part has a largest loss and the deltas fit; infinite otherwise.
+
+    The sum is exact, and rounded up only where it is no float: one claim costs the number that it claims.
+    """
+    epsilon, spent = Fraction(0), Fraction(0)
     for part, times in flat(event):
         match part:
-            case PureDP(cost):
-                epsilon += times * cost
+            case PureDP(cost) | RandomizedResponse(cost):
+                epsilon += times * Fraction(cost)
+            case Laplace(scale):
+                epsilon += times * (2 if relation == "replace_one" else 1) / Fraction(scale)
             case ApproximateDP(cost, failure):
-                epsilon, spent = epsilon + times * cost, spent + times * Fraction(failure)
+                epsilon, spent = epsilon + times * Fraction(cost), spent + times * Fraction(failure)
             case _:
                 return math.inf
-    return epsilon * (1 + 1e-15) if spent <= Fraction(delta) else math.inf
+    return _rounded_up(epsilon) if spent <= Fraction(delta) else math.inf
+
+
+def _rounded_up(exact: Fraction) -> float:
+    try:
+        nearest = float(exact)
+    except OverflowError:
+        return math.inf
+    return nearest if Fraction(nearest) >= exact else math.nextafter(nearest, math.inf)
 
 
 def _grid() -> ModuleType:
@@ -112,10 +139,8 @@ def _is_extreme(reading: Reading) -> bool:
     phases = reading.phases
     count = phases.steps + sum(count for _, count in phases.bounded)
     largest = max((loss.largest for loss, _ in phases.bounded), default=0.0)
-    little_noise = (
-        phases.shift.max(initial=0.0) > _LARGEST_SHIFT or phases.sampling_prob.min(initial=1.0) < _SMALLEST_PROB
-    )
-    return bool(little_noise) or count > _MOST_STEPS or max(largest, phases.gaussian) > _LARGEST_LOSS
+    little_noise = phases.largest_shift > _LARGEST_SHIFT or reading.smallest_prob < _SMALLEST_PROB
+    return little_noise or count > _MOST_STEPS or max(largest, phases.gaussian) > _LARGEST_LOSS
 
 
 def _renyi(answer: Callable[[], float], unknown: float) -> float:

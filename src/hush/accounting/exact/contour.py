@@ -12,22 +12,36 @@ bounded by Chernoff's inequality at orders c' on either side of c.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
-from hush.accounting.exact.decay import first_height, jumps_reach, quadrature_error, whole_reach
+from hush.accounting.exact.decay import Reach, first_height, jumps_reach, reach_along, whole_reach
 from hush.accounting.exact.phases import Floats
-from hush.accounting.exact.transforms import UNIT, Complexes, Jumps, Whole
+from hush.accounting.exact.transforms import UNIT, Complexes, Jumps, Waves, Whole
 
+_LOG_TWO = math.log(2)
+_NO_ORDERS: Floats = np.zeros(1)
+_MOST_ROUNDS = 30  # of Newton's method: more are only needed where rounding hides the answer
+_SLIGHT = 1e-4  # an error below this share of delta is not what hides the truth
 _LARGEST = 690.0  # exponents above this overflow
 _LARGEST_SWELL = 34.0  # where the terms exceed delta by more than e^34, rounding leaves nothing of it
-_NEAR = np.array([0.7, 1.0, 1.4, 2.0, 2.8, 4.0])  # orders at which Chernoff's bound is tried, over the line's
 _PATIENT_WORK = 5e6  # who is ready for that much work also searches longer for a bound on the tail
 
 
-@dataclass(frozen=True)
+class Rail(NamedTuple):
+    """Evenly spaced nodes on a vertical line, and what does not depend on the measure."""
+
+    z: Complexes
+    period: float
+    log_kernel: Complexes  # of the rule's terms without the transform
+    kernel_sum: float  # of |1 / (z (z + 1))|
+
+
+@dataclass(eq=False, slots=True)
 class Line:
     """One measure's integral along its line: delta is the real part of sum(exp(log_terms - z * epsilon))."""
 
@@ -40,6 +54,9 @@ class Line:
     log_blur: float  # log of e^{c epsilon} times the error from the transform: quadrature and rounding
     far_mass: float
     part: Whole | Jumps
+    rail: Rail
+    reach: Reach
+    waves: Waves | None
 
     def blur(self, epsilon: float) -> float:
         """Error of delta(epsilon) from the transform: quadrature and rounding."""
@@ -51,12 +68,11 @@ class Line:
 
     def alias(self, epsilon: float) -> float:
         """How far the untruncated rule can lie above delta(epsilon)."""
-        c = self.z[0].real
-        gap = np.abs(self.orders - c) * self.period
-        with np.errstate(divide="ignore"):
-            sums = self.log_chernoff - self.orders * epsilon - gap - np.log(-np.expm1(-gap))
-        above, below = sums[self.orders > c], sums[self.orders < c]
-        return sum(math.exp(min(float(side.min()) if len(side) else math.inf, 600.0)) for side in (above, below))
+        gap = np.abs(self.orders - self.z[0].real) * self.period
+        gap[here := int(np.argmin(gap))] = math.inf  # the line's own order
+        sums = self.log_chernoff - self.orders * epsilon - gap - np.log(-np.expm1(-gap))
+        sides = sums[:here], sums[here + 1 :]
+        return sum(math.exp(min(float(side.min(initial=math.inf)), 600.0)) for side in sides)
 
 
 def log_chernoff(orders: Floats, log_moments: Floats) -> Floats:
@@ -72,8 +88,8 @@ def line_of(
 
     `constants` are the part's `log_chernoff` at the orders.
     """
-    log_delta, finite = part.nodes.log_delta, np.isfinite(constants)
-    grid, constants = np.append(0.0, orders[finite]), np.append(0.0, constants[finite])
+    log_delta = part.nodes.log_delta
+    grid, constants = _from_zero(orders, constants)
     if len(grid) < 3:
         return None
     c, period = _abscissa(grid, constants, epsilon, log_delta, digits)
@@ -88,15 +104,14 @@ def line_of(
     reach = jumps_reach(part, target) if isinstance(part, Jumps) else whole_reach(part, target, highest, tries)
     if reach is None or reach[0] > highest:
         return None
-    return _line(part, grid, constants, log_moment, period, *reach)
+    return _line(part, grid, constants, log_moment, period, reach)
 
 
 def likely_height(part: Whole, orders: Floats, constants: Floats, epsilon: float, digits: float) -> float | None:
     """About the height of the part's line for an answer near epsilon, if the tilted loss were normal."""
-    finite = np.isfinite(constants)
-    if finite.sum() < 2:
+    grid, constants = _from_zero(orders, constants)
+    if len(grid) < 3:
         return None
-    grid, constants = np.append(0.0, orders[finite]), np.append(0.0, constants[finite])
     c, _ = _abscissa(grid, constants, epsilon, part.nodes.log_delta, digits)
     target = max(digits + part.tilt_to(c) - c * epsilon - part.nodes.log_delta - math.log(c), 2.0)
     return first_height(part, target)
@@ -111,76 +126,123 @@ def mirror_is_below(line: Line, epsilon: float, digits: float) -> bool:
     if not isinstance(line.part, Whole) or not line.part.nodes.has_twin:
         return False
     nodes = line.part.nodes.twin()
-    part, c = Whole(nodes), line.part.order
+    part, c = Whole(nodes), float(line.z[0].real)
     if c * float(nodes.loss.max()) > 600:  # its moment would overflow
         return False
-    orders = c * _NEAR
-    log_moments = part.log_moments(orders) + nodes.cropped_at(orders)
-    if float((log_chernoff(orders, log_moments) - orders * epsilon).min()) < nodes.log_delta - 1e-6:
-        return True
     log_moment = part.tilt_to(c)
-    target = max(digits + log_moment - c * epsilon - nodes.log_delta - math.log(c), 2.0)
-    reach = whole_reach(part, target, 2 * float(line.z[-1].imag), 3)
-    if reach is None:
-        return False
-    total = Sum([_line(part, np.zeros(1), np.zeros(1), log_moment, line.period, *reach)])
-    return total.value(epsilon)[0] + total.above(epsilon) <= math.exp(nodes.log_delta) * (1 - 1e-12)
+    constant = log_moment + nodes.cropped(c) + c * math.log(c) - (c + 1) * math.log1p(c)
+    if constant - c * epsilon < nodes.log_delta - 1e-6:
+        return True
+    limit = math.exp(nodes.log_delta) * (1 - 1e-12)
+    for total in _mirrors(line, part, log_moment, epsilon, digits):
+        value, error = total.value(epsilon)[0], total.above(epsilon)
+        if value + error <= limit:
+            return True
+        if error < _SLIGHT * limit:
+            break
+    return False
+
+
+def _mirrors(line: Line, part: Whole, log_moment: float, epsilon: float, digits: float) -> Iterator[Sum]:
+    """Rules of "add" for that test: by the paths and waves of "remove", then by its own paths."""
+    if line.waves is not None and line.reach.moved is not None:
+        reach = reach_along(part, line.reach.height, line.reach.moved)
+        yield Sum([_on_rail(line.rail, part, part.twin_log_along(line.z.imag, line.waves), log_moment, reach)])
+    target = max(digits + log_moment - line.z[0].real * epsilon - part.nodes.log_delta - math.log(part.order), 2.0)
+    own = whole_reach(part, target, 2 * float(line.z[-1].imag), 3)
+    if own is not None:
+        yield Sum([_line(part, _NO_ORDERS, _NO_ORDERS, log_moment, line.period, own)])
 
 
 def rough_epsilon(part: Whole, orders: Floats, constants: Floats, epsilon: float) -> float | None:
     """epsilon by a short rule without any bound, as a guess; None where its terms have not died out."""
-    finite = np.isfinite(constants)
-    grid, log_delta = np.append(0.0, orders[finite]), part.nodes.log_delta
+    log_delta = part.nodes.log_delta
+    grid, constants = _from_zero(orders, constants)
     if len(grid) < 3:
         return None
-    c, period = _abscissa(grid, np.append(0.0, constants[finite]), epsilon, log_delta, 12.0)
+    c, period = _abscissa(grid, constants, epsilon, log_delta, 12.0)
     log_moment = part.tilt_to(c)
     count = min(math.ceil(12 / math.sqrt(max(part.variance(), 1e-300)) * period / (2 * math.pi)), 500)
     heights: Floats = 2 * math.pi / period * np.arange(count + 2, dtype=np.float64)
     z: Complexes = np.asarray(c + 1j * heights, dtype=np.complex128)
     log_terms = part.log_along(heights) + (log_moment - math.log(period)) - np.log(z * (z + 1))
     log_terms[1:] += math.log(2)
-    line = Line(z, log_terms, grid, grid, period, -math.inf, -math.inf, 0.0, part)
+    rail, reach = Rail(z, period, z, 0.0), Reach(0.0, 0.0, 0.0)
+    line = Line(z, log_terms, grid, grid, period, -math.inf, -math.inf, 0.0, part, rail, reach, None)
     total = Sum([line])
     found = total.solve(math.exp(log_delta), epsilon)
     last = math.exp(min(float(log_terms[-1].real) - c * found, 600.0))
     return found if found > 0 and last * count < 0.05 * math.exp(log_delta) else None
 
 
+def _from_zero(orders: Floats, constants: Floats) -> tuple[Floats, Floats]:
+    """Orders with finite constants, and order 0 with the constant 0 before them."""
+    finite = np.isfinite(constants)
+    if not finite.all():
+        orders, constants = orders[finite], constants[finite]
+    both = np.zeros((2, len(orders) + 1))
+    both[0, 1:], both[1, 1:] = orders, constants
+    return both[0], both[1]
+
+
 def _abscissa(grid: Floats, constants: Floats, epsilon: float, log_delta: float, digits: float) -> tuple[float, float]:
     """The order with the shortest period that keeps the aliases below e^-digits of delta, and that period."""
     swell = constants - grid * epsilon - log_delta
-    need = np.maximum(swell + digits + 1, 0.0)
+    need = np.maximum(swell + digits + 1, 1e-9)
     near = int(np.argmin(swell[1:])) + 1  # the saddle point's neighbours are enough to choose from
     rows = slice(max(near - 16, 1), near + 8)
-    distance = grid[None, :] - grid[rows, None]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        periods = need[None, :] / np.abs(distance)
-    above = np.where(distance > 0, periods, math.inf).min(axis=1)
-    below = np.where(distance < 0, periods, math.inf).min(axis=1)
-    period, swell, grid = np.maximum(above, below), swell[rows], grid[rows]
+    above, below = (np.minimum.reduce(need * side[rows], axis=1) for side in _inverse_distances(grid))
+    period, swell, grid = np.maximum(above, below) / grid[1], swell[rows], grid[rows]
     # Where the terms exceed delta much, rounding costs digits; that is worth more nodes.
     price = period * (1 + np.maximum(swell, 0.0) / 15 + np.maximum(swell - 5.0, 0.0) ** 2 / 20)
     best = int(np.argmin(price))
     return float(grid[best]), max(float(period[best]), 1e-3 / float(grid[best]))
 
 
-def _line(
-    part: Whole | Jumps, grid: Floats, constants: Floats, log_moment: float, period: float, height: float, tail: float
-) -> Line:
+def _inverse_distances(grid: Floats) -> tuple[Floats, Floats]:
+    """grid[1] / |grid[j] - grid[i]| for j above i, and for j below i; elsewhere very large."""
+    count, log_ratio = len(grid) - 1, math.log(grid[2] / grid[1])
+    if abs(math.log(grid[-1] / grid[1]) - (count - 1) * log_ratio) < 1e-6:
+        return _geometric_distances(count, round(log_ratio, 9))
+    return _unit_distances(grid / grid[1])
+
+
+@lru_cache(maxsize=16)
+def _geometric_distances(count: int, log_ratio: float) -> tuple[Floats, Floats]:
+    return _unit_distances(np.append(0.0, np.exp(log_ratio * np.arange(count))))
+
+
+def _unit_distances(grid: Floats) -> tuple[Floats, Floats]:
+    distance = grid - grid[:, None]
+    inverse = 1 / np.where(distance == 0, 1.0, distance)
+    return np.where(distance > 0, inverse, 1e150), np.where(distance < 0, -inverse, 1e150)
+
+
+def _line(part: Whole | Jumps, grid: Floats, constants: Floats, log_moment: float, period: float, reach: Reach) -> Line:
     c, step = part.order, 2 * math.pi / period
-    count = math.ceil(height / step)
+    count = math.ceil(reach.height / step)
     heights: Floats = step * np.arange(count + 1, dtype=np.float64)
     z: Complexes = np.asarray(c + 1j * heights, dtype=np.complex128)
     kernel = z * (z + 1)
-    log_terms = part.log_along(heights) + (log_moment - math.log(period)) - np.log(kernel)
-    log_terms[1:] += math.log(2)
+    log_kernel: Complexes = np.asarray(-math.log(period) - np.log(kernel), dtype=np.complex128)
+    log_kernel[1:] += _LOG_TWO
+    rail = Rail(z, period, log_kernel, float(np.add.reduce(1 / np.abs(kernel))))
+    line = _on_rail(rail, part, part.log_along(heights), log_moment, reach)
+    line.orders, line.log_chernoff = grid, constants
+    line.waves = part.kept_waves if isinstance(part, Whole) else None
+    return line
+
+
+def _on_rail(rail: Rail, part: Whole | Jumps, along: Complexes, log_moment: float, reach: Reach) -> Line:
+    """The line whose transform along the rail is given, with its errors, but for aliases."""
     # Beyond the last node: 2/period * sum of 1/|z|^2 over n > count is at most 2 / (period * step^2 * count).
-    log_beyond = log_moment + tail - math.log(math.pi * step * count)
+    log_beyond = log_moment + reach.tail - math.log(math.pi * float(rail.z[-1].imag))
     # Errors of the transform are bounded on the axis, where it is largest: the kernel alone makes the sum converge.
-    blur = quadrature_error(part, height) + part.rounding(height) + UNIT * 8 * (1 + abs(log_moment))
-    log_blur = log_moment + math.log(blur * 2 / period * float((1 / np.abs(kernel)).sum()))
-    return Line(z, log_terms, grid, constants, period, log_beyond, log_blur, part.far_mass, part)
+    blur = reach.error + part.rounding(reach.height) + UNIT * 8 * (1 + abs(log_moment))
+    log_blur = log_moment + math.log(blur * 2 / rail.period * rail.kernel_sum)
+    z, log_terms, none = rail.z, along + rail.log_kernel + log_moment, _NO_ORDERS
+    far_mass = part.far_mass
+    return Line(z, log_terms, none, none, rail.period, log_beyond, log_blur, far_mass, part, rail, reach, None)
 
 
 class Sum:
@@ -188,9 +250,12 @@ class Sum:
 
     def __init__(self, lines: Sequence[Line], extra: float = 0.0) -> None:
         self.lines, self.extra = lines, extra
-        empty = [np.empty(0)]
-        self._z = np.concatenate([line.z for line in lines] or empty)
-        self._log_terms = np.concatenate([line.log_terms for line in lines] or empty)
+        if len(lines) == 1:
+            self._z, self._log_terms = lines[0].z, lines[0].log_terms
+        else:
+            empty = [np.empty(0, dtype=np.complex128)]
+            self._z = np.concatenate([line.z for line in lines] or empty)
+            self._log_terms = np.concatenate([line.log_terms for line in lines] or empty)
         self._size = np.abs(self._z)
         self.slope = -math.inf  # of delta, near where `solve` ended
         self.far_mass = sum(line.far_mass for line in lines)
@@ -199,10 +264,10 @@ class Sum:
     def value(self, epsilon: float) -> tuple[float, float]:
         """The rule's delta and its derivative."""
         exponents = self._log_terms - self._z * epsilon
-        if exponents.real.max(initial=-math.inf) > _LARGEST:
+        if np.maximum.reduce(exponents.real, initial=-math.inf) > _LARGEST:
             return math.inf, -math.inf
         terms = np.exp(exponents)
-        return float(np.add.reduce(terms.real)), -float(np.add.reduce((self._z * terms).real))
+        return float(np.add.reduce(terms.real)), -float((self._z @ terms).real)
 
     def above(self, epsilon: float) -> float:
         """How far the true delta can lie above the rule's."""
@@ -218,7 +283,7 @@ class Sum:
 
     def either_side(self, epsilon: float) -> float:
         """Rounding, what was dropped, nodes left out, and errors of the transforms."""
-        terms = np.exp(np.minimum((self._log_terms - self._z * epsilon).real, _LARGEST))
+        terms = np.exp(np.minimum(self._log_terms.real - self._z.real * epsilon, _LARGEST))
         # Rounding of the exponent z * epsilon and of the sum itself.
         rounding = UNIT * float(terms @ (len(terms) + 2 * abs(epsilon) * self._size))
         lines = sum(line.beyond(epsilon) + line.blur(epsilon) for line in self.lines)
@@ -227,7 +292,7 @@ class Sum:
     def solve(self, delta: float, guess: float) -> float:
         """epsilon at which the rule equals delta: Newton in log delta, kept inside a bracket."""
         low, high, epsilon = -math.inf, math.inf, guess
-        for _ in range(80):
+        for _ in range(_MOST_ROUNDS):
             value, slope = self.value(epsilon)
             self.slope = slope
             low, high = (epsilon, high) if value > delta else (low, epsilon)

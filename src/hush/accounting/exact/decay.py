@@ -9,16 +9,40 @@ Both are integrals of positive smooth functions, taken on the nodes at hand.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
-from hush.accounting.exact.nodes import WINDOW, Nodes, log_tails
+from hush.accounting.exact.logs import log_sum, log_tails
+from hush.accounting.exact.nodes import WINDOW, Nodes
 from hush.accounting.exact.phases import Floats
 from hush.accounting.exact.transforms import Jumps, Whole
 
 Menu = tuple[tuple[float, float, float], ...]
+_AT_ONCE = 20_000  # numbers in one array of paths times nodes
 _HEIGHTS = 1.25 ** np.arange(24)  # over the first height: where to look for the transform's own decay
 _KNEE = 0.25  # where, below the cut, the path has turned half way
+
+Turned = tuple[Floats, Floats, Floats]  # see Nodes.turned
+
+
+class Moved(NamedTuple):
+    """A path that bounds the tail and one that bounds the quadrature's error: two rows each."""
+
+    offset: Floats
+    weight: Floats
+    turned: Turned
+
+
+class Reach(NamedTuple):
+    """A height, the log tail from there on, the error of the transform up to there, and how they were found."""
+
+    height: float
+    tail: float
+    error: float
+    moved: Moved | None = None
+
 
 # (power of the loss's slope, cap as a share of pi/m, factor on the best quadratic rate; negative: on the slope itself)
 _FIRST: Menu = ((0.3, 0.9, 1.0),)
@@ -32,20 +56,12 @@ _MORE: Menu = (
 )
 
 
-def _log_one_plus_exp(exponent: Floats) -> Floats:
-    return np.asarray(np.maximum(exponent, 0.0) + np.log1p(np.exp(-np.abs(exponent))))
-
-
-def _log_sum(one: Floats, other: Floats) -> Floats:
-    return np.asarray(np.maximum(one, other) + np.log1p(np.exp(-np.abs(one - other))))
-
-
 def _log_softened(inside: Floats, outside: Floats, growth: Floats) -> Floats:
     """log of a bound on |ndtr(a + ib)|: the cdf's own path is shifted, from the left or from the right.
 
     `inside` and `outside` are log ndtr(a) and log ndtr(-a), `growth` is b^2 / 2.
     """
-    return np.asarray(np.minimum(growth + inside, _log_one_plus_exp(growth + outside)))
+    return np.asarray(np.minimum(growth + inside, log_sum(np.float64(0.0), growth + outside)))
 
 
 def _masses(nodes: Nodes, log_values: Floats) -> Floats:
@@ -53,9 +69,9 @@ def _masses(nodes: Nodes, log_values: Floats) -> Floats:
     return np.asarray(nodes.sums(np.exp(np.minimum(log_values, 690.0))))
 
 
-def _moved(nodes: Nodes, order: float, offset: Floats, height: float) -> tuple[Floats, Floats, Floats]:
+def _moved(nodes: Nodes, order: float, offset: Floats, height: float, turned: Turned) -> Turned:
     """log of |density e^{zL}| at u + i offset over its value at u, and the loss there: real and imaginary part."""
-    swing, change, turn = nodes.turned(offset)
+    swing, change, turn = turned
     growth = 0.5 * offset * offset
     exponent = growth - height * turn
     if nodes.far is not None:
@@ -75,9 +91,10 @@ def _log_cut_ratio(part: Whole, loss: Floats, turn: Floats) -> Floats | float:
     return np.asarray(softened - part.log_below)
 
 
-def _moved_mass(part: Whole, offset: Floats, weight: Floats, height: float) -> Floats:
+def _moved_mass(part: Whole, offset: Floats, weight: Floats, height: float, turned: Turned | None = None) -> Floats:
     """Per phase: the tilted integral along the moved path at that height, relative to the one on the real line."""
-    exponent, loss, turn = _moved(part.nodes, part.order, offset, height)
+    turned = turned or part.nodes.turned(offset)
+    exponent, loss, turn = _moved(part.nodes, part.order, offset, height, turned)
     exponent = exponent + (part.log_tilted + _log_cut_ratio(part, loss, turn))
     return np.asarray(part.nodes.sums(weight * np.exp(np.minimum(exponent, 690.0))))
 
@@ -89,7 +106,7 @@ def quadrature_error(part: Whole | Jumps, height: float) -> float:
     if isinstance(part, Whole):
         return float(_moved_mass(part, offset, weight, height) @ nodes.times) + nodes.cropped(part.order)
     # d(M^T - B^T) = T (M^(T-1) - B^(T-1)) dM + T B^(T-1) dJ; the first is at most twice M's own relative error.
-    exponent, loss, turn = _moved(nodes, part.order, offset, height)
+    exponent, loss, turn = _moved(nodes, part.order, offset, height, nodes.turned(offset))
     exponent = exponent + (_log_uncut(part) + np.log(weight))
     inner, below = _log_window(part, loss, turn)
     whole, jump = (float(_masses(nodes, exponent + bound) @ nodes.times) for bound in (below, inner))
@@ -102,37 +119,74 @@ def _log_uncut(part: Jumps) -> Floats:
     return np.asarray(part.order * nodes.loss + nodes.log_weight - nodes.spread(np.log(part.below.moment)))
 
 
-def _paths(part: Whole, height: float, menu: Menu) -> list[tuple[Floats, Floats]]:
+@lru_cache
+def _columns(menu: Menu) -> Floats:
+    return np.asarray(np.array(menu).T[:, :, None])
+
+
+def _paths(part: Whole, height: float, menu: Menu) -> tuple[Floats, Floats]:
     """Candidate paths: offsets and stretch. Each offset is proportional to a power of the slope, softly capped."""
     nodes = part.nodes
-    shift, slope = nodes.spread(nodes.shift), nodes.slope
-    share = np.maximum(slope / shift, 1e-300)
-    bend = nodes.bend / shift
-    result = []
-    for power, cap_share, factor in menu:
-        shape = share**power
-        derivative = power * shape / share * bend
-        if factor > 0:  # the offset that makes the quadratic term of the exponent smallest
-            gain = nodes.sums(part.tilted * slope * shape)
-            cost = nodes.sums(part.tilted * (shape * shape + derivative * derivative))
-            scale = factor * gain / np.maximum(cost, 1e-300)
-        else:
-            scale = -factor * nodes.shift
-        cap = cap_share * math.pi / shift
-        bent = np.tanh(nodes.spread(scale * height) * shape / cap)
-        tangent = nodes.spread(scale * height) * derivative * (1 - bent * bent)
-        result.append((cap * bent, np.sqrt(1 + tangent * tangent)))
-    return result
+    power, cap_share, factor = _columns(menu)
+    shape = np.exp(power * nodes.log_share)
+    derivative = power * shape * nodes.curl
+    # The offset that makes the quadratic term of the exponent smallest.
+    gain = nodes.sums(part.tilted * nodes.slope * shape)
+    cost = nodes.sums(part.tilted * (shape * shape + derivative * derivative))
+    scale = factor * gain / np.maximum(cost, 1e-300)
+    if factor[-1] < 0:
+        scale = np.where(factor > 0, scale, -factor * nodes.shift)
+    pace = scale * height if nodes.is_single else nodes.spread(scale * height)
+    cap = cap_share * math.pi / nodes.spread(nodes.shift)
+    bent = np.tanh(pace * shape / cap)
+    tangent = pace * derivative * (1 - bent * bent)
+    return cap * bent, np.sqrt(1 + tangent * tangent)
+
+
+def _masses_along(part: Whole, height: float, menu: Menu) -> Floats:
+    """`_moved_mass` for every path of the menu, as many at once as fit into a fast cache."""
+    rows = max(_AT_ONCE // len(part.nodes.u), 1)
+    pieces = [menu[first : first + rows] for first in range(0, len(menu), rows)]
+    return np.concatenate([_moved_mass(part, *_paths(part, height, piece), height) for piece in pieces])
 
 
 def log_tail(part: Whole, height: float, menu: Menu) -> tuple[float, Menu]:
     """log of a bound on |transform| over its value on the axis from this height on, and the paths that gave it."""
+    masses = _masses_along(part, height, menu)
+    used = tuple(menu[index] for index in sorted(set(masses.argmin(axis=0).tolist())))
+    return _log_fall(part, height, masses.min(axis=0)), used
+
+
+def _log_fall(part: Whole, height: float, masses: Floats) -> float:
+    """log of the tail from each phase's mass on its moved path."""
+    best = np.log(np.minimum(np.maximum(masses, 1e-300), 1.0))
+    return float(best @ part.nodes.times) - part.nodes.phases.gaussian * height * height / 2
+
+
+def first_reach(part: Whole, height: float) -> Reach:
+    """The log tail from this height on by the likeliest path, and the error up to there, from one evaluation."""
     nodes = part.nodes
-    masses = np.array([_moved_mass(part, *path, height) for path in _paths(part, height, menu)])
-    bounds = np.log(np.maximum(masses, 1e-300))
-    best = np.minimum(bounds.min(axis=0), 0.0)
-    used = tuple(menu[index] for index in sorted(set(bounds.argmin(axis=0).tolist())))
-    return float(best @ nodes.times) - nodes.phases.gaussian * height * height / 2, used
+    (offsets, weights), (below, below_weight) = _paths(part, height, _FIRST), nodes.lowered(height)
+    offset, weight = np.concatenate([offsets, below[None]]), np.concatenate([weights, below_weight[None]])
+    return reach_along(part, height, Moved(offset, weight, nodes.turned(offset)))
+
+
+def reach_along(part: Whole, height: float, moved: Moved) -> Reach:
+    """The same by given paths: any path gives a bound. They may be those of the opposite direction's nodes."""
+    masses = _moved_mass(part, moved.offset, moved.weight, height, moved.turned)
+    error = float(masses[1] @ part.nodes.times) + part.nodes.cropped(part.order)
+    return Reach(height, _log_fall(part, height, masses[0]), error, moved)
+
+
+def steepest_tail(part: Whole, order: float, height: float, enough: float) -> float:
+    """log of a bound on |transform| at this order from this height on; more paths are tried until it is enough."""
+    log_moment, bound = part.tilt_to(order), math.inf
+    for menu in (_FIRST, _MORE):
+        if bound <= enough or not math.isfinite(log_moment):
+            break
+        found = log_moment + log_tail(part, height, menu)[0]
+        bound = min(bound, found) if math.isfinite(found) else bound
+    return bound
 
 
 def first_height(part: Whole, target: float) -> float:
@@ -140,18 +194,21 @@ def first_height(part: Whole, target: float) -> float:
     return 1.12 * math.sqrt(2 * target / max(part.variance(), 1e-300))
 
 
-def whole_reach(part: Whole, target: float, highest: float, tries: int) -> tuple[float, float] | None:
-    """(height, log tail there) with the tail below e^-target, or None where no path is found up to `highest`."""
-    height, menu = first_height(part, target), _FIRST
-    for attempt in range(tries):
+def whole_reach(part: Whole, target: float, highest: float, tries: int) -> Reach | None:
+    """The reach with the tail below e^-target, or None where no path is found up to `highest`."""
+    height = first_height(part, target)
+    if height > highest:
+        return None
+    first = first_reach(part, height)
+    if first.tail <= -target:
+        return first
+    menu, height = _FIRST + _MORE, _own_reach(part, target, height, highest)
+    for attempt in range(1, tries):
         if height > highest:
             break
         tail, used = log_tail(part, height, menu)
         if tail <= -target:
-            return height, tail
-        if attempt == 0:
-            menu, height = _FIRST + _MORE, _own_reach(part, target, height, highest)
-            continue
+            return Reach(height, tail, quadrature_error(part, height))
         menu = _FIRST + _MORE if attempt % 3 == 0 else used
         done = -tail / target
         height *= 1.12 if done > 0.8 else 1.3 if done > 0.5 else 1.7 if done > 0.15 else 2.3
@@ -168,7 +225,7 @@ def _own_reach(part: Whole, target: float, height: float, highest: float) -> flo
     return 1.05 * float(heights[np.argmax(fallen)]) if fallen.any() else math.inf
 
 
-def jumps_reach(part: Jumps, target: float) -> tuple[float, float] | None:
+def jumps_reach(part: Jumps, target: float) -> Reach | None:
     """The same for a part with jumps, by the path on which the loss has a constant imaginary part."""
     softness = part.lower.softness
     turn = min(math.sqrt(2 * target) * softness, 0.8 * math.pi)
@@ -176,7 +233,7 @@ def jumps_reach(part: Jumps, target: float) -> tuple[float, float] | None:
     for _ in range(6):
         tail = _log_jump_tail(part, turn, height, target)
         if tail <= -target:
-            return height, tail
+            return Reach(height, tail, quadrature_error(part, height))
         height += 1.3 * max(target + tail, 0.5) / turn
     return None
 
@@ -206,7 +263,7 @@ def _turned_jump(part: Jumps, turn: float, height: float) -> Floats:
     real, imag, slope, swing = _places(nodes, np.where(turned, nodes.loss, 1.0), imaginary)
     exponent = 0.5 * (nodes.u * nodes.u - real * real + imag * imag) + swing + _log_far_ratio(nodes, real, imag)
     exponent = np.where(turned, exponent + np.log(nodes.slope * np.sqrt(1 + tangent * tangent) / slope), 0.0)
-    exponent = exponent + (_log_window(part, nodes.loss, imaginary)[0] - height * imaginary)
+    exponent = exponent + (_log_window(part, None, imaginary)[0] - height * imaginary)
     return _masses(nodes, _log_uncut(part) + exponent)
 
 
@@ -216,22 +273,25 @@ def _log_far_ratio(nodes: Nodes, real: Floats, imag: Floats) -> Floats:
         return np.zeros_like(real)
     place, growth = (nodes.spread(nodes.far) - real) / WINDOW, 0.5 * (imag / WINDOW) ** 2
     if place.min() > 9:  # ndtr(-9) < e^-43
-        return _log_one_plus_exp(growth - 43.0) - nodes.log_window
+        return log_sum(np.float64(0.0), growth - 43.0) - nodes.log_window
     return _log_softened(*log_tails(place), growth) - nodes.log_window
 
 
-def _log_window(part: Jumps, loss: Floats, imaginary: Floats) -> tuple[Floats, Floats]:
-    """logs of bounds on the window between the two cuts, and on the upper cut, at a loss with that imaginary part."""
+def _log_window(part: Jumps, loss: Floats | None, imaginary: Floats) -> tuple[Floats, Floats]:
+    """logs of bounds on the window between the two cuts, and on the upper cut, at a loss with that imaginary part.
+
+    The loss is the nodes' own where none is given.
+    """
     lower, upper = part.lower, part.upper
-    low_in, low_out = log_tails((loss - lower.level) / lower.softness)
+    low_out, low_in = part.log_lower if loss is None else lower.log_sides(loss)
     low_growth = 0.5 * (imaginary / lower.softness) ** 2
     rising = _log_softened(low_in, low_out, low_growth)
     if upper is None:
-        return rising, np.zeros_like(loss)
-    high_in, high_out = log_tails((loss - upper.level) / upper.softness)
+        return rising, np.zeros_like(imaginary)
+    high_out, high_in = part.log_upper if loss is None else upper.log_sides(loss)
     high_growth = 0.5 * (imaginary / upper.softness) ** 2
-    falling = _log_sum(low_growth + low_out, high_growth + high_out)
-    inner = np.minimum(_log_sum(rising, _log_softened(high_in, high_out, high_growth)), falling)
+    falling = log_sum(low_growth + low_out, high_growth + high_out)
+    inner = np.minimum(log_sum(rising, _log_softened(high_in, high_out, high_growth)), falling)
     return inner, _log_softened(high_out, high_in, high_growth)
 
 

@@ -23,10 +23,12 @@ from hush.accounting.exact.phases import Direction, Floats, Phases
 from hush.accounting.exact.transforms import Cut, Jumps, Whole
 
 DIGITS = 23.0  # errors are kept below e^-23 of delta on an ordinary line
-_LAYER_DIGITS = 18.0
+_LAYER_DIGITS = 17.5
 _SPAN = np.exp(np.linspace(-6.8, 1.4, 28))  # orders looked at, over the typical one
 FLOOR = 0.75  # what is dropped near epsilon is negligible down to this share of it
+_FORTY = np.linspace(0.0, 1.0, 40)
 _MOST_NODES = 20_000  # of one layer, for each phase
+_TYPICAL_SWELL = 3.0  # log of Chernoff's bound over delta
 _RATIO = 5.0  # between the levels of two layers
 
 
@@ -36,6 +38,7 @@ class Ordinary:
     def __init__(self, phases: Phases, direction: Direction, log_delta: float) -> None:
         self.phases, self.direction, self.log_delta = phases, direction, log_delta
         self.found: Line | None = None  # the last line on which an answer was looked for
+        self.found_at = math.nan  # and the answer
         self.part = Whole(Nodes(phases, direction, log_delta, digits=DIGITS))
         self.orders = _typical_order(phases, direction, log_delta) * _SPAN
         for _ in range(4):
@@ -44,9 +47,28 @@ class Ordinary:
                 break
             self.orders = self.orders * 1e-3
 
+    def served(self, epsilon: float) -> bool:
+        """Whether the line found had about this answer."""
+        return abs(epsilon - self.found_at) <= 0.05 * epsilon
+
     def chernoff_epsilon(self) -> float:
         """About the Rényi bound on epsilon at delta; a first guess."""
         return float(((self.constants - self.log_delta) / self.orders).min())
+
+    def saddle_epsilon(self) -> tuple[float, float]:
+        """About epsilon at delta if Chernoff's bound is a few times too large, and the log moment at its order."""
+        values = (self.constants - self.log_delta - _TYPICAL_SWELL) / self.orders
+        best = int(np.argmin(values))
+        order = float(self.orders[best])
+        return float(values[best]), float(self.constants[best]) - _log_kernel(order)
+
+    def swell(self, epsilon: float) -> float:
+        """About how far the integrand exceeds delta on the real axis, where epsilon is the answer."""
+        return self.chernoff_log_delta(epsilon) - self.log_delta
+
+    def saddle(self, epsilon: float) -> float:
+        """About the order at which Chernoff's bound is best."""
+        return float(self.orders[np.argmin(self.constants - self.orders * epsilon)])
 
     def chernoff_log_delta(self, epsilon: float) -> float:
         """About the Rényi bound on log delta at epsilon; a first guess."""
@@ -61,6 +83,11 @@ class Ordinary:
         return _sharpened(line, self.orders, self.constants, epsilon, DIGITS, most_work)
 
 
+def _log_kernel(order: float) -> float:
+    """What Chernoff's constant has beside the moment."""
+    return order * math.log(order) - (order + 1) * math.log1p(order)
+
+
 def _sharpened(line: Line, orders: Floats, constants: Floats, epsilon: float, digits: float, most_work: float) -> Line:
     part = line.part
     assert isinstance(part, Whole)
@@ -69,6 +96,8 @@ def _sharpened(line: Line, orders: Floats, constants: Floats, epsilon: float, di
         return line
     fastest = max(float(line.z[-1].imag), 0.0 if cut is None else 10 / cut.softness)
     highest = math.inf if cut is None else cut.level + EDGE_DISTANCE * cut.softness
+    if fastest <= nodes.fastest:  # these are such nodes already
+        return line
     most_work *= max(1.0, len(nodes.times) / 8)  # many phases are many products, but each is small
     if not nodes.stretched_count(fastest, highest, -60 / part.order) * len(line.z) < most_work:
         return line
@@ -102,11 +131,12 @@ def _finer(
 
 
 def _typical_order(phases: Phases, direction: Direction, log_delta: float) -> float:
-    distance = phases.shift * (2 if direction == "replace" else 1)
-    # Small steps: q^2 (e^{m^2} - 1); large ones: the loss is about m u where the example was sampled.
-    small = (distance / phases.shift) ** 2 * phases.sampling_prob**2 * np.expm1(np.minimum(phases.shift**2, 60.0))
-    large = phases.sampling_prob * distance**2 * (1 + distance**2 / 4)
-    variance = float(phases.times @ np.minimum(small, large))
+    apart, variance = (2.0 if direction == "replace" else 1.0), 0.0
+    for prob, shift, times in phases.rows:
+        square = (apart * shift) ** 2
+        # Small steps: q^2 (e^{m^2} - 1); large ones: the loss is about m u where the example was sampled.
+        small = (apart * prob) ** 2 * math.expm1(min(shift * shift, 60.0))
+        variance += times * min(small, prob * square * (1 + square / 4))
     variance += phases.gaussian + sum(count * min(loss.largest, 1.0) ** 2 for loss, count in phases.bounded)
     return math.sqrt(-2 * log_delta / max(variance, 1e-290))
 
@@ -142,7 +172,8 @@ def _stack(
     extra += above
     for part in _parts(plain, sharpness, level, top, bottom=not neglected):
         reach = epsilon if isinstance(part, Whole) else max(epsilon, part.lower.level)
-        orders = np.geomspace(0.05 / reach, 600 / epsilon, 40)
+        lowest, highest = math.log(0.05 / reach), math.log(600 / epsilon)
+        orders = np.exp(lowest + (highest - lowest) * _FORTY)
         constants = log_chernoff(orders, part.log_moments(orders))
         bound = float((constants - orders * FLOOR * epsilon).min())
         if isinstance(part, Jumps) and bound < plain.log_delta - _LAYER_DIGITS:

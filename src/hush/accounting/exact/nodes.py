@@ -14,46 +14,29 @@ drops a far tail; its mass is known in closed form and counted against the upper
 
 from __future__ import annotations
 
-import copy
 import math
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import erfcx, ndtr
+from scipy.special import ndtr
 
-from hush.accounting.exact.phases import Direction, Floats, Phases
+from hush.accounting.exact.logs import log_mixture, log_tails
+from hush.accounting.exact.phases import Direction, Floats, Phases, lazy
 
 WINDOW = 1.0  # softness of the far window, in units of the noise
 _SPREAD = math.sqrt(1 + WINDOW**2)
+_ROOT_HALF = math.sqrt(0.5)
 _LEFTMOST = 10.0  # nodes further left weigh less than 1e-23 and carry no large loss
 _LEFT_MASS = float(ndtr(-_LEFTMOST))
 EDGE_DISTANCE = 13.0
 EDGE = float(ndtr(-EDGE_DISTANCE))  # weight left by a cut that many softnesses below
 _MOST_NODES = 3e5
+_TABLE = np.linspace(0.0, 1.0, 800)
+_ONE_START: NDArray[np.int64] = np.zeros(1, dtype=np.int64)
 _MANY_TURNS = 40.0  # below this, evenly spaced nodes are cheaper than stretched ones
 _SHALLOW = 18.0  # phase in radians that the error's path may gain on the way down
 _CUSHION = 6.0  # and the logarithm of the steps: the error of each counts once
-
-
-def log_mixture(sampling_prob: Floats | float, exponent: Floats) -> Floats:
-    """log(1 - q + q e^v), relatively exact near 0 and without overflow."""
-    small = np.log1p(sampling_prob * np.expm1(np.minimum(exponent, 30.0)))
-    if exponent.max() <= 30:
-        return np.asarray(small)
-    odds_against = (1 - sampling_prob) / sampling_prob
-    large = np.log(sampling_prob) + exponent + np.log1p(odds_against * np.exp(-np.maximum(exponent, 30.0)))
-    return np.where(exponent <= 30, small, large)
-
-
-def log_tails(place: Floats) -> tuple[Floats, Floats]:
-    """log ndtr(x) and log ndtr(-x) together, from one evaluation."""
-    distance = np.abs(place)
-    small = np.log(0.5 * erfcx(math.sqrt(0.5) * distance)) - 0.5 * distance * distance
-    large = np.log1p(-np.exp(small))
-    negative = place < 0
-    return np.where(negative, small, large), np.where(negative, large, small)
 
 
 def _turned(odds: Floats, cosine: Floats, sine: Floats) -> tuple[Floats, Floats]:
@@ -92,46 +75,55 @@ class Nodes:
         self.phases, self.direction, self.log_delta, self.digits = phases, direction, log_delta, digits
         self.shift, self.prob, self.times = phases.shift, phases.sampling_prob, phases.times
         self._sign = -1.0 if direction == "add" else 1.0
-        self._fastest = fastest
-        turns = fastest * self.shift  # radians per unit of u where the loss is steepest
-        self._stretch = fastest / self._PACE if has_cut or turns.max() > _MANY_TURNS else 0.0
+        self.fastest = fastest
+        # A turn is a radian per unit of u, where the loss is steepest.
+        is_fast = has_cut or fastest * phases.largest_shift > _MANY_TURNS
+        self._stretch = fastest / self._PACE if is_fast else 0.0
         self._highest, self._lowest = highest, lowest
-        self._leftmost_loss = np.zeros_like(self.shift)
+        self._leftmost_loss: Floats | None = None  # 0
         low, high = self._range(log_delta)
-        depth = digits + _CUSHION + math.log(phases.steps)
+        depth = digits + _CUSHION + phases.log_steps
         widest = 3.0 if self._stretch else math.sqrt(depth)
         self.strip = np.minimum(0.9 * math.pi / self.shift, widest)
         # On a line d below, the density grows by e^{d^2/2}, the window by as much again, e^{iyL} by e^{pace * d}.
-        rate = depth / self.strip + self.strip + (self._PACE if self._stretch else turns)
+        rate = depth / self.strip + self.strip
+        if fastest:
+            rate = rate + (self._PACE if self._stretch else fastest * self.shift)
         self.spacing = 2 * math.pi / rate
         self._place(low, high)
         self._weigh()
 
     def _range(self, log_delta: float) -> tuple[Floats, Floats]:
-        reach = math.sqrt(2 * (math.log(self.times.sum()) - log_delta + self.digits))
+        reach = math.sqrt(2 * (self.phases.log_steps - log_delta + self.digits))
         if self.direction == "add":
             self.far, self.far_mass = None, 0.0
-            return np.full_like(self.shift, -(reach + 5.0)), np.minimum(9.0, self._place_of(-self._lowest))
+            high = np.full_like(self.shift, 9.0)
+            if math.isfinite(self._lowest):
+                high = np.minimum(high, self._place_of(-self._lowest))
+            return np.full_like(self.shift, -(reach + 5.0)), high
         self.far = self.shift + _SPREAD * reach
         # The window is the normal cdf, so the mass it drops is a normal tail with variance 1 + WINDOW^2.
-        dropped = (1 - self.prob) * ndtr(-self.far / _SPREAD) + self.prob * ndtr(-(self.far - self.shift) / _SPREAD)
-        self.far_mass = float(self.times @ dropped)
-        low = np.full_like(self.shift, -_LEFTMOST)
-        if self.direction == "replace":
+        shifted = math.erfc(reach * _ROOT_HALF) / 2
+        self.far_mass = sum(
+            times * ((1 - prob) * math.erfc((reach + shift / _SPREAD) * _ROOT_HALF) / 2 + prob * shifted)
+            for prob, shift, times in self.phases.rows
+        )
+        low, high = np.full_like(self.shift, -_LEFTMOST), self.far + 7 * WINDOW
+        if self.direction == "replace" and math.isfinite(self._lowest):
             low = np.maximum(low, -self._place_of(-self._lowest))
-        return low, np.minimum(self.far + 7 * WINDOW, self._place_of(self._highest))
+        if math.isfinite(self._highest):
+            high = np.minimum(high, self._place_of(self._highest))
+        return low, high
 
     def _place_of(self, loss: float) -> Floats:
         """A place at which |loss| is at least this: where w(u) = e^loss, since w(-u) <= 1 for u >= -m/2."""
-        if not math.isfinite(loss):
-            return np.full_like(self.shift, math.inf)
         limit = np.log1p(math.expm1(min(loss, 600.0)) / self.prob)
         return np.asarray((limit + self.shift**2 / 2) / self.shift)
 
     def log_mass_above(self, losses: Floats) -> Floats:
         """log of a bound on the expected number of steps with a loss above each of these ("remove", "replace")."""
         # w(-u) >= 1 - q, so under "replace" the loss is at most log w(u) - log(1 - q).
-        back = np.log1p(-self.prob) if self.direction == "replace" else np.zeros_like(self.prob)
+        back = self.phases.log_rest if self.direction == "replace" else np.zeros_like(self.prob)
         rise = np.expm1(np.minimum(losses[:, None] + back, 600.0)) / self.prob
         edge = np.log1p(np.maximum(rise, -1 + 1e-300)) / self.shift + self.shift / 2
         mass = (1 - self.prob) * ndtr(-edge) + self.prob * ndtr(self.shift - edge)
@@ -139,7 +131,7 @@ class Nodes:
 
     def stretched_count(self, fastest: float, highest: float, lowest: float) -> float:
         """About how many nodes the same phases would need at that speed between those losses."""
-        if math.isinf(highest) and float((fastest * self.shift).max()) <= _MANY_TURNS:
+        if math.isinf(highest) and fastest * self.phases.largest_shift <= _MANY_TURNS:
             return 2.0 * len(self.u)  # evenly spaced ones
         ends = np.append(self.start[1:], len(self.loss)) - 1
         reach = np.clip(self.loss[[self.start, ends]], lowest, highest)
@@ -152,12 +144,14 @@ class Nodes:
 
     def twin(self) -> Nodes:
         """The direction "add" on these very nodes. Left of them its losses are at most -log(1 - q)."""
-        twin = copy.copy(self)
-        twin.__dict__.pop("weight", None)
+        twin = object.__new__(Nodes)
+        twin.__dict__.update(self.__dict__)
+        for name in ("weight", "size"):
+            twin.__dict__.pop(name, None)
         twin.direction, twin._sign, twin.far, twin.far_mass = "add", -1.0, None, 0.0
         twin.loss = -self.loss
         twin.log_weight = self.log_weight - (self.loss + self.log_window)
-        twin._leftmost_loss = -np.log1p(-self.prob)
+        twin._leftmost_loss = -self.phases.log_rest
         return twin
 
     @property
@@ -167,40 +161,56 @@ class Nodes:
 
     def cropped(self, order: float) -> float:
         """Bound on what the missing nodes would add to all steps' transforms at this order."""
-        return float(self.cropped_at(np.array([order]))[0])
+        if self._leftmost_loss is None and not self.is_cropped:
+            return self.phases.steps * _LEFT_MASS
+        if self.is_cropped or self._leftmost_loss is None:
+            return float(self.cropped_at(np.array([order]))[0])
+        return float(np.exp(np.minimum(order * self._leftmost_loss, 600.0)) @ self.times) * _LEFT_MASS
 
     def cropped_at(self, orders: Floats) -> Floats:
         """The same at several orders."""
-        left = np.exp(np.minimum(np.multiply.outer(orders, self._leftmost_loss), 600.0))
-        total = left @ self.times * _LEFT_MASS
+        total = np.full_like(orders, self.phases.steps * _LEFT_MASS)
+        if self._leftmost_loss is not None:
+            left = np.exp(np.minimum(np.multiply.outer(orders, self._leftmost_loss), 600.0))
+            total = left @ self.times * _LEFT_MASS
         if math.isfinite(self._lowest):
             total = total + self.phases.steps * np.exp(np.maximum(orders * self._lowest, -700.0))
         if math.isfinite(self._highest):
             total = total + self._edge_mass * np.exp(np.minimum(orders * self._highest, 600.0))
         return np.asarray(total)
 
-    @cached_property
+    @lazy
     def _edge_mass(self) -> float:
         edge = self._place_of(self._highest)
         mass = (1 - self.prob) * ndtr(-edge) + self.prob * ndtr(self.shift - edge)
         return float(self.times @ mass) * EDGE
 
     def _place(self, low: Floats, high: Floats) -> None:
-        first, last = (edge + self._stretch * self._distance(edge) for edge in (low, high))
+        first, last = low, high
+        if self._stretch:
+            first, last = (edge + self._stretch * self._distance(edge) for edge in (low, high))
         needed = np.ceil((last - first) / self.spacing) + 1
         if not needed.sum() < _MOST_NODES:
             raise TooManyNodes
-        counts = needed.astype(np.int64)
-        ends = np.cumsum(counts)
-        self.start: NDArray[np.int64] = ends - counts
-        self._phase = None if len(counts) == 1 else np.repeat(np.arange(len(counts)), counts)
-        place = np.arange(ends[-1]) - self.spread(self.start)
+        self.start, self._phase = _ONE_START, None
+        place = np.arange(needed[0], dtype=np.float64)
+        if len(needed) > 1:
+            counts = needed.astype(np.int64)
+            ends = np.cumsum(counts)
+            self.start = ends - counts
+            self._phase = np.repeat(np.arange(len(counts)), counts)
+            place = np.arange(ends[-1]) - self.spread(self.start)
         t = self.spread(first) + place * self.spread(self.spacing)
         self.u = t if not self._stretch else self._unstretch(t, low, high)
 
+    @property
+    def is_single(self) -> bool:
+        """Whether there is one phase only."""
+        return self._phase is None
+
     def spread(self, per_phase: NDArray[Any]) -> Any:
         """One number per phase, repeated for each of its nodes; a plain number where there is one phase."""
-        return per_phase[0] if self._phase is None else per_phase[self._phase]
+        return per_phase[..., 0] if self._phase is None else per_phase.take(self._phase, axis=-1)
 
     def sums(self, values: NDArray[Any]) -> NDArray[Any]:
         """Sums over the nodes of each phase, along the last axis."""
@@ -215,13 +225,13 @@ class Nodes:
         return self._sign * loss
 
     def _distance(self, u: Floats) -> Floats:
-        return self._sign * self._loss_at(u, self.prob, self.shift) if self._stretch else np.zeros_like(u)
+        return self._sign * self._loss_at(u, self.prob, self.shift)
 
     def _unstretch(self, t: Floats, low: Floats, high: Floats) -> Floats:
         """u with u + stretch * |loss|(u) = t: a table, then Newton."""
         pieces, u = np.append(self.start, len(t)), np.empty_like(t)
         for phase, (prob, shift) in enumerate(zip(self.prob, self.shift, strict=True)):
-            table = np.linspace(low[phase], high[phase] + 0.1, 800)
+            table = low[phase] + (high[phase] + 0.1 - low[phase]) * _TABLE
             image = table + self._stretch * self._sign * self._loss_at(table, prob, shift)
             here = slice(pieces[phase], pieces[phase + 1])
             u[here] = np.interp(t[here], image, table)
@@ -235,29 +245,29 @@ class Nodes:
         """q / (1 - q) * exp(m u - m^2 / 2): the odds that this output came from the shifted component."""
         return np.asarray(np.exp(np.minimum(self._shift_here * u + self._log_odds, 300.0)))
 
-    @cached_property
+    @lazy
     def _shift_here(self) -> Any:
         return self.spread(self.shift)
 
-    @cached_property
+    @lazy
     def _log_odds(self) -> Any:
-        return self.spread(np.log(self.prob) - np.log1p(-self.prob) - self.shift**2 / 2)
+        return self.spread(self.phases.log_odds)
 
-    @cached_property
+    @lazy
     def odds_here(self) -> Floats:
         """`odds` at the nodes."""
         return np.asarray(self.odds(self.u))
 
-    @cached_property
+    @lazy
     def odds_back(self) -> Floats:
         """`odds` at the mirror images of the nodes."""
         return np.asarray(self.odds(-self.u))
 
-    @cached_property
+    @lazy
     def _log_here(self) -> Floats:
         return np.log1p(self.odds_here)
 
-    @cached_property
+    @lazy
     def _log_back(self) -> Floats:
         return np.log1p(self.odds_back)
 
@@ -272,13 +282,33 @@ class Nodes:
         swing_back, turn_back = _turned(self.odds_back, cosine, -sine)
         return swing, swing - (swing_back - self._log_back), turn - turn_back
 
-    @cached_property
+    @lazy
     def slope(self) -> Floats:
         """d|loss|/du at the nodes."""
+        return np.asarray(self._shift_here * self.share)
+
+    @lazy
+    def share(self) -> Floats:
+        """`slope` over the shift."""
         share = self.odds_here / (1 + self.odds_here)
         if self.direction == "replace":
             share = share + self.odds_back / (1 + self.odds_back)
-        return np.asarray(self.spread(self.shift) * share)
+        return np.asarray(share)
+
+    @lazy
+    def log_share(self) -> Floats:
+        """Its logarithm, where it is above 0."""
+        return np.log(np.maximum(self.share, 1e-300))
+
+    @lazy
+    def curl(self) -> Floats:
+        """d log slope / du at the nodes."""
+        return np.asarray(self.bend / (self._shift_here * np.maximum(self.share, 1e-300)))
+
+    @lazy
+    def size(self) -> Floats:
+        """|loss| at the nodes."""
+        return np.abs(self.loss)
 
     def _slope_at(self, u: Floats) -> Floats:
         """d|loss|/du, for real u."""
@@ -311,7 +341,7 @@ class Nodes:
         """
         if self._stretch:
             return self._lowered_evenly
-        pace = max(height, self._fastest) / _SHALLOW
+        pace = max(height, self.fastest) / _SHALLOW
         depth = 1 / (1 / self.spread(self.strip) + pace * self.slope)
         tangent = depth * depth * pace * self.bend
         return -depth, self._error_weight(depth, tangent)
@@ -321,7 +351,7 @@ class Nodes:
             np.sqrt(1 + tangent * tangent) * 2 / np.expm1(2 * math.pi * depth / self.spread(self.spacing))
         )
 
-    @cached_property
+    @lazy
     def _lowered_evenly(self) -> tuple[Floats, Floats]:
         """The same for stretched nodes: what counts is the depth in t, the variable in which they are evenly spaced."""
         depth = self.spread(self.strip)
@@ -334,22 +364,23 @@ class Nodes:
             weight = np.full_like(weight, math.inf)
         return -offset, weight
 
-    @cached_property
+    @lazy
     def _is_inner(self) -> NDArray[np.bool_]:
         """Whether a node and the next belong to one phase."""
         inner = np.ones(len(self.u) - 1, dtype=np.bool_)
         inner[self.start[1:] - 1] = False
         return inner
 
-    @cached_property
+    @lazy
     def bend(self) -> Floats:
         """d slope / du at the nodes."""
-        bend = self.odds_here / (1 + self.odds_here) ** 2
+        ahead = 1 + self.odds_here
+        bend = self.odds_here / (ahead * ahead)
         if self.direction == "replace":
             bend = bend - self.odds_back / (1 + self.odds_back) ** 2
-        return np.asarray(self.spread(self.shift) ** 2 * bend)
+        return np.asarray(self._shift_here * self._shift_here * bend)
 
-    @cached_property
+    @lazy
     def weight(self) -> Floats:
         """The weights of the density itself; they sum to 1 less the far mass."""
         return np.exp(self.log_weight)

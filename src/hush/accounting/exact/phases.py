@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hush.accounting.exact.logs import log_one_plus
+
+Value = TypeVar("Value")
 Direction = Literal["remove", "add", "replace"]
 Floats = NDArray[np.float64]
 
 
-def log_one_plus(excess: NDArray[Any]) -> NDArray[Any]:
-    """log(1 + x) for real or complex x, relatively exact near 0 (numpy's complex log1p is not) and near -1."""
-    if not np.iscomplexobj(excess):
-        return np.asarray(np.log1p(excess))
-    real, imaginary = excess.real, excess.imag
-    square = (1 + real) ** 2 + imaginary * imaginary
-    near = np.log1p(np.maximum(real * (2 + real) + imaginary * imaginary, -0.9))
-    modulus = np.where(square > 0.5, near, np.log(np.maximum(square, 1e-300)))
-    return np.asarray(0.5 * modulus + 1j * np.arctan2(imaginary, 1 + real))
+class lazy(Generic[Value]):  # noqa: N801
+    """`functools.cached_property` without its lock, which takes as long as a short array's arithmetic."""
+
+    def __init__(self, compute: Callable[[Any], Value]) -> None:
+        self._compute, self.__doc__ = compute, compute.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: object, owner: type | None = None) -> Value:
+        value = self._compute(instance)
+        instance.__dict__[self._name] = value  # found before this descriptor from now on
+        return value
 
 
 @dataclass(frozen=True)
@@ -78,7 +87,37 @@ class Phases:
     gaussian: float = 0.0
     bounded: tuple[tuple[Atoms | LaplaceLoss, int], ...] = field(default=())
 
-    @property
+    @lazy
     def steps(self) -> float:
         """The number of sampled Gaussian steps."""
-        return float(self.times.sum())
+        return sum(times for _, _, times in self.rows)
+
+    @lazy
+    def rows(self) -> list[tuple[float, float, float]]:
+        """(sampling_prob, shift, times) of each sampled phase, for arithmetic that no array is needed for."""
+        return list(zip(self.sampling_prob.tolist(), self.shift.tolist(), self.times.tolist(), strict=True))
+
+    @lazy
+    def has_rest(self) -> bool:
+        """Whether anything but sampled Gaussians is composed."""
+        return bool(self.gaussian or self.bounded)
+
+    @lazy
+    def log_steps(self) -> float:
+        """Its logarithm."""
+        return math.log(self.steps)
+
+    @lazy
+    def largest_shift(self) -> float:
+        """The largest shift; 0 where nothing is sampled."""
+        return max((shift for _, shift, _ in self.rows), default=0.0)
+
+    @lazy
+    def log_rest(self) -> Floats:
+        """log(1 - q): an example that was not sampled."""
+        return np.log1p(-self.sampling_prob)
+
+    @lazy
+    def log_odds(self) -> Floats:
+        """log of q / (1 - q) e^{-m^2/2}: the odds that output 0 came from the shifted component."""
+        return np.asarray(np.log(self.sampling_prob) - self.log_rest - self.shift * self.shift / 2)

@@ -21,6 +21,8 @@ class Reading:
     failing: int  # how many kinds of them there are, for the rounding of that sum
     is_private: bool
     is_served: bool
+    smallest_prob: float  # of sampling; 1 where nothing is sampled
+    kinds: frozenset[type[events.Event]]
 
 
 def read(event: events.Event, relation: Relation) -> Reading:
@@ -28,9 +30,13 @@ def read(event: events.Event, relation: Relation) -> Reading:
     gaussian, log_intact, failing, private = 0.0, 0.0, 0, True
     sampled: dict[tuple[float, float], int] = {}
     bounded: list[tuple[Atoms | LaplaceLoss, int]] = []
-    served = True
+    served, kinds = True, set()
     for part, times in events.flat(event):
+        kinds.add(type(part))
         match part:
+            case events.PoissonSampled(inner, prob) if prob < 1 and (found := _sampled_shift(inner, relation)):
+                key = (prob, found)
+                sampled[key] = sampled.get(key, 0) + times
             case events.NotPrivate():
                 private = False
             case events.ApproximateDP(epsilon, delta):
@@ -43,9 +49,6 @@ def read(event: events.Event, relation: Relation) -> Reading:
                 _add_atoms(bounded, _response(epsilon, categories), times)
             case events.Laplace(scale):
                 bounded.append((LaplaceLoss(scale / 2 if relation == "replace_one" else scale), times))
-            case events.PoissonSampled(inner, prob) if prob < 1 and (found := _sampled_shift(inner, relation)):
-                key = (prob, found)
-                sampled[key] = sampled.get(key, 0) + times
             case _ if (distance := _distance(part, relation)) is not None:
                 gaussian += times * min(distance, 1e100) ** 2
             case _:
@@ -53,7 +56,8 @@ def read(event: events.Event, relation: Relation) -> Reading:
     keys = np.array(list(sampled), dtype=float).reshape(-1, 2)
     counts = np.array(list(sampled.values()), dtype=float)
     phases = Phases(keys[:, 0], keys[:, 1], counts, gaussian, tuple(bounded))
-    return Reading(phases, log_intact, failing, private, served)
+    smallest_prob = min((prob for prob, _ in sampled), default=1.0)
+    return Reading(phases, log_intact, failing, private, served, smallest_prob, frozenset(kinds))
 
 
 def _distance(part: events.Event, relation: Relation) -> float | None:

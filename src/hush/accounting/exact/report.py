@@ -7,17 +7,19 @@ import math
 import numpy as np
 
 from hush import events
-from hush.accounting.exact.answer import delta_interval, epsilon_interval
+from hush.accounting.exact.answer import delta_interval, epsilon_interval, likely_epsilon
+from hush.accounting.exact.reading import Reading, read
 from hush.events import Event
 from hush.privacy import Guarantee, Relation
 
 
 def guarantee(event: Event, *, delta: float, relation: Relation) -> Guarantee:
     """The interval for epsilon at delta."""
-    if _has_zcdp(event):
+    reading = read(event, relation)
+    if events.ZeroConcentratedDP in reading.kinds:
         return _between(event, relation, delta=delta)
     with np.errstate(all="ignore"):  # what overflows is not finite, and no end of an interval rests on it
-        (low, high), way = epsilon_interval(event, delta=delta, relation=relation)
+        (low, high), way = epsilon_interval(event, delta=delta, relation=relation, reading=reading)
     if low < high == math.inf:  # nothing found above: the Rényi bound may still be finite
         high, way = _renyi_epsilon(event, delta, relation), f"{way}; upper end by Rényi divergences"
     return Guarantee(
@@ -27,16 +29,23 @@ def guarantee(event: Event, *, delta: float, relation: Relation) -> Guarantee:
         delta_lower=delta,
         relation=relation,
         method="exact",
-        notes=_notes(event, way),
+        notes=_notes(reading, way),
     )
+
+
+def guess(event: Event, *, delta: float, relation: Relation, near: float) -> float:
+    """About epsilon at delta, if it lies near there; NaN where that is not quickly seen. No bound in any direction."""
+    with np.errstate(all="ignore"):
+        return likely_epsilon(event, delta=delta, relation=relation, near=near)
 
 
 def delta_guarantee(event: Event, *, epsilon: float, relation: Relation) -> Guarantee:
     """The interval for delta at epsilon."""
-    if _has_zcdp(event):
+    reading = read(event, relation)
+    if events.ZeroConcentratedDP in reading.kinds:
         return _between(event, relation, epsilon=epsilon)
     with np.errstate(all="ignore"):
-        (low, high), way = delta_interval(event, epsilon=epsilon, relation=relation)
+        (low, high), way = delta_interval(event, epsilon=epsilon, relation=relation, reading=reading)
     return Guarantee(
         epsilon=epsilon,
         epsilon_lower=epsilon,
@@ -44,7 +53,7 @@ def delta_guarantee(event: Event, *, epsilon: float, relation: Relation) -> Guar
         delta_lower=low,
         relation=relation,
         method="exact",
-        notes=_notes(event, way),
+        notes=_notes(reading, way),
     )
 
 
@@ -58,18 +67,14 @@ def _renyi_epsilon(event: Event, delta: float, relation: Relation) -> float:
         return math.inf
 
 
-def _notes(event: Event, way: str) -> tuple[str, ...]:
+def _notes(reading: Reading, way: str) -> tuple[str, ...]:
     notes = [f"by {way}"]
-    if any(isinstance(part, events.FixedSizeSampled) for part, _ in events.flat(event)):
+    if events.FixedSizeSampled in reading.kinds:
         notes.append(
             "fixed-size sampling: composed from the best proven dominating pair (Balle, Barthe, Gaboardi 2018; "
             "Zhu, Dong, Wang 2022), so the interval holds that bound, and the mechanism itself may cost less"
         )
     return tuple(notes)
-
-
-def _has_zcdp(event: Event) -> bool:
-    return any(isinstance(part, events.ZeroConcentratedDP) for part, _ in events.flat(event))
 
 
 def _between(event: Event, relation: Relation, **question: float) -> Guarantee:

@@ -4,26 +4,37 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import chain
 
 import numpy as np
-from scipy.special import ndtr
+from scipy.special import log_ndtr
 
 from hush.accounting import gdp
 from hush.accounting.exact import single
+from hush.accounting.exact.bent import LARGEST_SWELL, bent
 from hush.accounting.exact.contour import Line, Sum, mirror_is_below, rough_epsilon
 from hush.accounting.exact.layers import FLOOR, Ordinary, layered
-from hush.accounting.exact.phases import Direction, Phases
+from hush.accounting.exact.phases import Direction, Floats, Phases
 
 Interval = tuple[float, float]
 _SMALLEST = 680.0  # deltas below e^-680 are reported as at most that
-_NARROW = 1e-8  # relative width that needs no second try
+_NARROW = 1e-8  # relative width of delta that needs no second try
+_ENOUGH = 5e-7  # relative width of epsilon that ends the search on a cheap line
+_FEW_LOSSES = 1.5  # log moment at Chernoff's order below which a few large losses make up the answer
+# One large loss reaches epsilon where that many times what it would give is needed for many losses, and the log moment
+# at Chernoff's order is below this.
+_SINGLE = (4.0, math.inf), (2.5, 3.0), (2.0, 1.5), (1.45, 0.8), (1.25, 0.05)
+_PLACES = np.linspace(0.0, 1.0, 17)
+_BENT_DIGITS = 17.0
 _FEW_DIGITS = 7.0  # enough to see that "add" costs less than "remove"
-LITTLE_WORK, _LAYER_WORK, _MUCH_WORK = 4e5, 3e6, 8e6  # contour nodes times quadrature nodes
+_MOST_BENT = 6  # phases for which a bent contour is the cheaper way
+_SHARP_WORK = 2e4
+_QUICK_WORK, LITTLE_WORK, _LAYER_WORK, _MUCH_WORK = 2e5, 4e5, 3e6, 8e6  # contour nodes times quadrature nodes
 
 
 def epsilon_interval(phases: Phases, direction: Direction, delta: float) -> tuple[Interval, Line | None]:
     """Lower and upper end of epsilon at delta, at worst (0, infinity), and the ordinary line if one was found."""
-    if not phases.bounded and single.total_variation(_doubled(phases, direction)) <= delta:
+    if not phases.bounded and single.total_variation(phases, 2.0 if direction == "replace" else 1.0) <= delta:
         return (0.0, 0.0), None
     ordinary = Ordinary(phases, direction, math.log(delta))
     if _costs_nothing(ordinary, delta):
@@ -33,17 +44,24 @@ def epsilon_interval(phases: Phases, direction: Direction, delta: float) -> tupl
         best = max(best[0], attempt[0]), min(best[1], attempt[1])
         if best[1] * (1 - enough) <= best[0]:
             break
-    return best, ordinary.found
+    return best, ordinary.found if ordinary.served(best[1]) else None
 
 
 def _costs_nothing(ordinary: Ordinary, delta: float) -> bool:
     """Whether delta(0) is surely within delta; asked only where the normal approximation finds it possible."""
-    if 2 * float(ndtr(_rough_mu(ordinary) / 2)) - 1 > 3 * delta:
+    if math.erf(_rough_mu(ordinary) / math.sqrt(8)) > 3 * delta:
         return False
     line = ordinary.line(0.0, LITTLE_WORK)
     if line is None:
         return False
     return _stays_within(Sum([line]), 0.0, delta)
+
+
+def likely_epsilon(phases: Phases, direction: Direction, delta: float, near: float) -> float:
+    """About epsilon at delta, if it lies near there, without any bound; NaN where no short rule serves."""
+    ordinary = Ordinary(phases, direction, math.log(delta))
+    found = rough_epsilon(ordinary.part, ordinary.orders, ordinary.constants, near)
+    return math.nan if found is None else found
 
 
 def delta_interval(phases: Phases, direction: Direction, epsilon: float) -> Interval:
@@ -87,7 +105,7 @@ def is_below(phases: Phases, direction: Direction, epsilon: float, delta: float,
     if not 0 < delta < 1 or not math.isfinite(epsilon):
         return False
     if direction == "add" and not phases.gaussian:
-        largest = -float(phases.times @ np.log1p(-phases.sampling_prob))
+        largest = -float(phases.times @ phases.log_rest)
         if largest + sum(count * loss.largest for loss, count in phases.bounded) <= epsilon:
             return True
     if opposite is not None and mirror_is_below(opposite, epsilon, _FEW_DIGITS):
@@ -104,14 +122,25 @@ def _stays_within(total: Sum, epsilon: float, delta: float) -> bool:
 
 
 def _attempts(ordinary: Ordinary, chernoff: float) -> Iterator[tuple[Interval, float]]:
-    """From cheap to dear, each with the relative width that ends the search: one short line, layers, one long line."""
-    near, trusted, found = _ordinary(ordinary, chernoff, LITTLE_WORK)
-    yield found, 1e-8
-    guesses = []
-    for guess in [near] if trusted else _guesses(ordinary, chernoff):
-        guesses.append(guess)
-        near, found = _layered(ordinary, guess)
-        yield found, 1e-6
+    """From cheap to dear, each with the relative width that ends the search."""
+    if ordinary.direction == "add":
+        near, trusted, found = _ordinary(ordinary, chernoff, LITTLE_WORK)
+        yield found, 1e-8
+        guesses = [near, chernoff]
+    else:
+        near, trusted, found = chernoff, False, (0.0, math.inf)
+        if ordinary.saddle_epsilon()[1] > min(_FEW_LOSSES, -0.12 * ordinary.log_delta):
+            is_short = len(ordinary.phases.times) <= _MOST_BENT
+            near, trusted, found = _ordinary(ordinary, chernoff, _QUICK_WORK if is_short else LITTLE_WORK)
+            yield found, _ENOUGH
+        near, guesses = _aims(ordinary, near, trusted or near != chernoff)
+        if ordinary.swell(near) < LARGEST_SWELL and not _is_small(ordinary.phases):
+            near, trusted, found = _bent(ordinary, near, trusted)
+            yield found, 1e-6
+            guesses = [near] if trusted else guesses
+        for guess in chain(guesses, () if trusted else _other_guesses(ordinary, chernoff)):
+            near, found = _layered(ordinary, guess)
+            yield found, 1e-6
     for guess in (near, *guesses):
         yield _ordinary(ordinary, guess, _MUCH_WORK)[2], 1e-4
 
@@ -119,24 +148,44 @@ def _attempts(ordinary: Ordinary, chernoff: float) -> Iterator[tuple[Interval, f
 def _ordinary(ordinary: Ordinary, guess: float, most_work: float) -> tuple[float, bool, Interval]:
     """An epsilon, whether it is at least about right, and the interval around it."""
     delta = math.exp(ordinary.log_delta)
+    sharp_work = _SHARP_WORK if most_work <= _QUICK_WORK else most_work
     for _ in range(4):
         line, is_sharp = ordinary.line(guess, most_work), False
         if line is None:
             break
         if line.blur(guess) > 0.1 * delta:
-            line, is_sharp = ordinary.sharpened(line, guess, most_work), True
+            line, is_sharp = ordinary.sharpened(line, guess, sharp_work), True
             if line.blur(guess) > 0.1 * delta:  # nothing found on this line would be near the truth
                 break
         ordinary.found, total = line, Sum([line])
-        epsilon = total.solve(delta, guess)
+        epsilon = ordinary.found_at = total.solve(delta, guess)
         if abs(epsilon - guess) <= 0.15 * abs(guess):
-            sharper = line if is_sharp else ordinary.sharpened(line, epsilon, most_work)
+            sharper = line if is_sharp else ordinary.sharpened(line, epsilon, sharp_work)
             if sharper is not line:
-                ordinary.found, total = sharper, Sum([sharper])
+                total = Sum([sharper])
                 epsilon = total.solve(delta, epsilon)
             return epsilon, sharper.blur(epsilon) < delta / 2, _enclose(total, epsilon, delta)
         guess = min(max(epsilon, 0.05 * guess), 20 * guess)
     return guess, False, (0.0, math.inf)
+
+
+def _bent(ordinary: Ordinary, guess: float, trusted: bool) -> tuple[float, bool, Interval]:
+    """The same by a bent contour, which serves heavy tails."""
+    delta, found = math.exp(ordinary.log_delta), (0.0, math.inf)
+    for attempt in range(3):
+        if guess <= 0 or ordinary.swell(guess) > LARGEST_SWELL:
+            break
+        total = bent(ordinary.part, guess, _BENT_DIGITS, ordinary.saddle(guess))
+        epsilon = math.nan if total is None else total.solve(delta, guess)
+        if total is None or not total.either_side(epsilon) < delta / 2:
+            if attempt or trusted or not epsilon < guess:
+                break
+            guess = min(max(epsilon, 0.3 * guess), 0.7 * guess)
+            continue
+        found, trusted, change, guess = _enclose(total, epsilon, delta), True, abs(epsilon / guess - 1), epsilon
+        if change <= 0.01 or found[1] * (1 - 2 * _ENOUGH) <= found[0]:
+            break
+    return guess, trusted, found
 
 
 def _layered(ordinary: Ordinary, guess: float) -> tuple[float, Interval]:
@@ -159,43 +208,70 @@ def _layered(ordinary: Ordinary, guess: float) -> tuple[float, Interval]:
     return guess, found
 
 
-def _guesses(ordinary: Ordinary, chernoff: float) -> Iterator[float]:
-    """Where epsilon may lie, the likeliest first."""
+def _is_small(phases: Phases) -> bool:
+    """Few steps with much noise: on a bent contour their transforms hardly fall."""
+    return phases.steps <= 8 and phases.largest_shift < 0.3
+
+
+def _aims(ordinary: Ordinary, near: float, seen: bool) -> tuple[float, list[float]]:
+    """Where to look next, and where to look with layers; `seen` says that a line pointed to `near`."""
+    if seen and ordinary.swell(near) < LARGEST_SWELL:
+        return near, [near]
+    rough, (many, log_moment) = _rough_guess(ordinary), ordinary.saddle_epsilon()
+    if seen and abs(near - rough) < 0.3 * rough:
+        return near, [near, rough]
+    is_single = any(many > ratio * rough and log_moment < most for ratio, most in _SINGLE)
+    return (rough if is_single or many <= 0 else many), [rough]
+
+
+def _other_guesses(ordinary: Ordinary, chernoff: float) -> Iterator[float]:
+    """Where else epsilon may lie."""
     found = rough_epsilon(ordinary.part, ordinary.orders, ordinary.constants, chernoff)
     if found is not None:
         yield found
-    yield _rough_guess(ordinary)
     yield chernoff
 
 
 def _rough_guess(ordinary: Ordinary) -> float:
     """epsilon if one large loss alone had to reach it, or many small ones: the larger of the two."""
-    jump = _jump_guess(ordinary.phases, ordinary.log_delta)
-    return max(jump, gdp.epsilon_of(math.exp(ordinary.log_delta), _rough_mu(ordinary)))
+    mu = _rough_mu(ordinary)
+    jump, slope = _jump_guess(ordinary.phases, ordinary.log_delta)
+    if _is_small(
+        ordinary.phases
+    ):  # normal losses beside the large one move its curve by half their variance times slope
+        jump += slope * mu * mu / 2
+    return max(jump, gdp.epsilon_of(math.exp(ordinary.log_delta), mu))
 
 
 def _rough_mu(ordinary: Ordinary) -> float:
     """The distance of the normal approximation, with large losses left out."""
     phases = ordinary.phases
-    small = phases.times @ (phases.sampling_prob**2 * np.expm1(np.minimum(phases.shift**2, 1.0)))
-    return (2 if ordinary.direction == "replace" else 1) * math.sqrt(float(small) + phases.gaussian)
+    small = sum(times * prob * prob * math.expm1(min(shift * shift, 1.0)) for prob, shift, times in phases.rows)
+    return (2 if ordinary.direction == "replace" else 1) * math.sqrt(small + phases.gaussian)
 
 
-def _jump_guess(phases: Phases, log_delta: float) -> float:
-    """epsilon at which the single steps' closed forms sum to delta."""
-    steps = list(zip(phases.sampling_prob, phases.shift, phases.times, strict=True))
+def _jump_guess(phases: Phases, log_delta: float) -> tuple[float, float]:
+    """About the epsilon at which the worst phase's single steps have delta, and how fast log delta falls there."""
+    low, high = -40.0, 6.5  # log epsilon
+    for _ in range(3):
+        places = low + (high - low) * _PLACES
+        values = _log_jumps(phases, np.exp(places))
+        above = int(np.count_nonzero(values > log_delta))
+        if not 0 < above < len(places):
+            return (0.0, 0.0) if above == 0 else (math.exp(high), 0.0)
+        (low, high), (first, last) = places[above - 1 : above + 1].tolist(), values[above - 1 : above + 1].tolist()
+    epsilon = math.exp(low + (first - log_delta) / max(first - last, 1e-300) * (high - low))
+    return epsilon, (first - last) / (math.exp(high) - math.exp(low))
 
-    def log_sum(epsilon: float) -> float:
-        rise = math.expm1(min(epsilon, 600.0))
-        return max(gdp.log_delta_of(math.log1p(rise / q), m) + math.log(q * n) for q, m, n in steps)
 
-    low, high = -40.0, 6.5
-    if log_sum(math.exp(low)) <= log_delta:
-        return 0.0
-    for _ in range(24):
-        middle = (low + high) / 2
-        low, high = (middle, high) if log_sum(math.exp(middle)) > log_delta else (low, middle)
-    return math.exp(high)
+def _log_jumps(phases: Phases, epsilons: Floats) -> Floats:
+    """log of the largest phase's sum of single steps' deltas at each epsilon; no cancellation is avoided."""
+    # H = ndtr(m/2 - v/m) - e^v ndtr(-m/2 - v/m) with v = log(1 + (e^epsilon - 1)/q), [balle18] Theorem 2.
+    v = np.log1p(np.multiply.outer(np.expm1(np.minimum(epsilons, 600.0)), 1 / phases.sampling_prob))
+    place, half = v / phases.shift, phases.shift / 2
+    ahead, behind = log_ndtr(half - place), v + log_ndtr(-half - place)
+    difference = np.log(np.maximum(-np.expm1(behind - ahead), 1e-17))
+    return np.asarray((ahead + difference + np.log(phases.sampling_prob * phases.times)).max(axis=1))
 
 
 def ordinary_answer(ordinary: Ordinary, guess: float) -> tuple[float, bool, Interval]:
@@ -238,10 +314,3 @@ def _upper_end(total: Sum, epsilon: float, delta: float, slope: float, error: fl
             return end
         width *= 3
     return math.inf
-
-
-def _doubled(phases: Phases, direction: Direction) -> Phases:
-    """Under replace_one the two ends lie twice as far apart."""
-    if direction != "replace":
-        return phases
-    return Phases(phases.sampling_prob, 2 * phases.shift, phases.times, phases.gaussian)

@@ -15,15 +15,18 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from hush.accounting.exact.nodes import Nodes, log_tails
-from hush.accounting.exact.phases import Floats, log_one_plus
+from hush.accounting.exact.logs import log_one_plus, log_one_plus_parts, log_tails
+from hush.accounting.exact.nodes import Nodes
+from hush.accounting.exact.phases import Floats
 
 Complexes = NDArray[np.complex128]
+Waves = tuple[Floats, Floats]  # real and imaginary part of e^{i height loss} - 1
 UNIT = 2.0**-52
 _LARGEST = 650.0  # exponents above this overflow
 _LEAST = -80.0
+_SHORT = 256
 _NOTHING = -1 + 1e-9
-_LARGE_PRODUCT = 2_500  # heights times nodes from which the exponentials are split
+_LARGE_PRODUCT = 10_000  # heights times nodes from which the exponentials are split
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,7 @@ class Whole:
         self.log_weight = nodes.log_weight if log_below is None else nodes.log_weight + log_below
         self.weight = nodes.weight if cut is None else np.exp(self.log_weight)
         self.far_mass = nodes.far_mass
+        self.kept_waves: Waves | None = None  # of the last call of `waves`, where they are few
         # Moments are kept relative to 1 where the nodes carry the whole density; where some were cropped they can't be.
         self._missing: Floats | float = 0.0
         if cut is not None and not nodes.is_cropped:
@@ -89,29 +93,48 @@ class Whole:
         """log E e^{order * total loss} for ascending real orders; infinite where it overflows."""
         nodes = self.nodes
         product = np.multiply.outer(orders, nodes.loss)
+        count = self._fitting(product, float(orders[-1]))
+        excess = self._excess(product[:count])
+        sums = np.log1p(np.maximum(excess, _NOTHING)) @ nodes.times
+        if nodes.phases.has_rest:
+            sums += self.rest(orders[:count])
+        if np.minimum.reduce(excess, axis=None, initial=0.0) <= _NOTHING:
+            # A cut so sharp that the nodes miss it leaves no mass, or less.
+            sums[(excess <= _NOTHING).any(axis=-1)] = math.inf
+        if count == len(orders):
+            return np.asarray(sums)
+        result = np.full(len(orders), math.inf)
+        result[:count] = sums
+        return result
+
+    def _fitting(self, product: Floats, highest: float) -> int:
+        """How many of the rows order * loss, for ascending orders, have a moment that does not overflow."""
+        top = highest * max(float(np.maximum.reduce(self.nodes.loss)), 0.0)
+        if top + max(float(np.maximum.reduce(self.log_weight)), 0.0) < _LARGEST:
+            return len(product)
         weighed = product + self.log_weight
         fits = weighed.max(axis=1) < _LARGEST
-        if not nodes.is_cropped and product[-1].max() > _LARGEST:
+        if not self.nodes.is_cropped and product[-1].max() > _LARGEST:
             # Where e^product would overflow by itself it is held back, so it must carry nothing: a moment that came
             # out too small would spoil Chernoff's bound.
             fits &= np.where(product > _LARGEST, weighed, -math.inf).max(axis=1) < _LEAST
-        count = len(orders) if fits.all() else int(np.argmin(fits))
-        result = np.full(len(orders), math.inf)
-        excess = self._excess(product[:count])
-        sound = (excess > _NOTHING).all(axis=-1)  # a cut so sharp that the nodes miss it leaves no mass, or less
-        sums = np.log1p(np.maximum(excess, _NOTHING)) @ nodes.times + self.rest(orders[:count])
-        result[:count] = np.where(sound, sums, math.inf)
-        return result
+        return len(product) if fits.all() else int(np.argmin(fits))
 
     def _excess(self, exponent: Floats) -> Floats:
         """E e^exponent - 1 for each phase."""
-        if self.nodes.is_cropped:
-            return np.asarray(self.nodes.sums(np.exp(exponent + self.log_weight)) - 1)
-        return np.asarray(self.nodes.sums(self.weight * np.expm1(np.minimum(exponent, _LARGEST))) + self._missing)
+        nodes = self.nodes
+        if nodes.is_cropped:
+            return np.asarray(nodes.sums(np.exp(exponent + self.log_weight)) - 1)
+        rise = np.expm1(np.minimum(exponent, _LARGEST))
+        if nodes.is_single and len(nodes.loss) <= _SHORT:  # a longer product would round more than a sum
+            return np.asarray((rise @ self.weight)[..., None] + self._missing)
+        return np.asarray(nodes.sums(self.weight * rise) + self._missing)
 
     def rest(self, order: NDArray[Any]) -> NDArray[Any]:
         """The unsampled Gaussian and the bounded losses, which have closed forms."""
         phases = self.nodes.phases
+        if not phases.has_rest:
+            return np.zeros_like(order)
         total = phases.gaussian * (order * order + order) / 2
         for loss, count in phases.bounded:
             total = total + count * loss.log_moment(order)
@@ -122,50 +145,72 @@ class Whole:
         nodes = self.nodes
         exponent = order * nodes.loss
         excess = self._excess(exponent)
+        log_moment = np.log1p(excess)
         self.order, self.moment = order, 1 + excess
-        self.log_tilted: Floats = exponent + self.log_weight - nodes.spread(np.log(self.moment))
+        self.log_tilted: Floats = exponent + self.log_weight - nodes.spread(log_moment)
         self.tilted: Floats = np.exp(self.log_tilted)
-        weighed = self.weight * (1.0 if nodes.is_cropped else np.abs(np.expm1(np.minimum(exponent, _LARGEST))))
-        self.drift = float(nodes.times @ nodes.sums(weighed))
-        self.speed = float(nodes.times @ nodes.sums(self.tilted * np.abs(nodes.loss)))
-        self._rest_here = float(self.rest(np.array([order]))[0])
-        return float(np.log1p(excess) @ nodes.times) + self._rest_here
+        self._rest_here = float(self.rest(np.array([order]))[0]) if nodes.phases.has_rest else 0.0
+        return float(log_moment @ nodes.times) + self._rest_here
+
+    def _drift(self) -> float:
+        """The sum of |e^{order loss} - 1| over all steps' nodes, whose rounding the moment takes over."""
+        nodes, weighed = self.nodes, self.weight
+        if not nodes.is_cropped:
+            weighed = weighed * np.abs(np.expm1(np.minimum(self.order * nodes.loss, _LARGEST)))
+        return float(nodes.times @ nodes.sums(weighed))
 
     def variance(self) -> float:
         """Variance of the tilted total loss."""
         nodes = self.nodes
-        first = nodes.sums(self.tilted * nodes.loss)
-        second = nodes.sums(self.tilted * nodes.loss * nodes.loss)
+        weighed = self.tilted * nodes.loss
+        first, second = nodes.sums(weighed), nodes.sums(weighed * nodes.loss)
         return max(float((second - first * first) @ nodes.times), 0.0) + nodes.phases.gaussian
 
     def log_along(self, heights: Floats) -> Complexes:
         """log of the transform at order + i * height over its value at order, for evenly spaced heights from 0."""
-        return self.step_log_along(heights) @ self.nodes.times + self._rest_along(heights)
+        total = self.step_log_along(heights) @ self.nodes.times
+        return total + self._rest_along(heights) if self.nodes.phases.has_rest else total
 
     def step_log_along(self, heights: Floats) -> Complexes:
         """The same for one step of each phase, without the closed forms."""
         ((real, imaginary),) = self.waves(heights, self.tilted)
-        return log_one_plus(real + 1j * imaginary)
+        return log_one_plus_parts(real, imaginary)
+
+    def twin_log_along(self, heights: Floats, waves: Waves) -> Complexes:
+        """`log_along` by the waves of the opposite direction on the same nodes: all losses have the other sign."""
+        real, imaginary = self._weighed(waves, self.tilted)
+        total = log_one_plus_parts(real, -imaginary) @ self.nodes.times
+        return total + self._rest_along(heights) if self.nodes.phases.has_rest else total
 
     def log_sizes(self, heights: Floats) -> Floats:
         """log of |transform| at order + i * height over its value at order, at any heights, as the nodes have it."""
-        turns = np.multiply.outer(heights, self.nodes.loss)
-        real, imaginary = (self.nodes.sums(wave * self.tilted) for wave in (np.cos(turns), np.sin(turns)))
+        tangent = np.tan(np.multiply.outer(0.5 * heights, self.nodes.loss))
+        sine = 2 * tangent / (1 + tangent * tangent)
+        real, imaginary = (self.nodes.sums(wave * self.tilted) for wave in (1 - sine * tangent, sine))
         sizes = 0.5 * np.log(np.maximum(real * real + imaginary * imaginary, 1e-300)) @ self.nodes.times
         return np.asarray(sizes + self._rest_along(heights).real)
 
     def waves(self, heights: Floats, *weights: Floats) -> list[tuple[Floats, Floats]]:
         """Real and imaginary part of sum(weight * (e^{i height loss} - 1)) per height and phase, for each weight."""
-        nodes = self.nodes
+        nodes, self.kept_waves = self.nodes, None
         if len(heights) * len(nodes.loss) > _LARGE_PRODUCT:
             return _split_waves(nodes, heights, weights)
-        half = np.multiply.outer(0.5 * heights, nodes.loss)
-        sine, cosine = np.sin(half), np.cos(half)
-        # e^{i t} - 1 = -2 sin^2(t/2) + 2 i sin(t/2) cos(t/2), without cancellation.
-        real, imaginary = -2 * sine * sine, 2 * sine * cosine
-        if len(nodes.times) == 1:
-            return [((real @ weight)[:, None], (imaginary @ weight)[:, None]) for weight in weights]
-        return [(nodes.sums(real * weight), nodes.sums(imaginary * weight)) for weight in weights]
+        # e^{i b} - 1 = s (i - t) with t = tan(b/2) and s = 2 t / (1 + t^2), without cancellation.
+        tangent = np.multiply.outer(0.5 * heights, nodes.loss)
+        np.tan(tangent, out=tangent)
+        square = tangent * tangent
+        square += 1
+        imaginary = np.divide(tangent, square, out=square)
+        imaginary *= 2
+        real = np.negative(np.multiply(imaginary, tangent, out=tangent), out=tangent)
+        self.kept_waves = real, imaginary
+        return [self._weighed((real, imaginary), weight) for weight in weights]
+
+    def _weighed(self, waves: Waves, weight: Floats) -> Waves:
+        real, imaginary = waves
+        if self.nodes.is_single:
+            return (real @ weight)[:, None], (imaginary @ weight)[:, None]
+        return self.nodes.sums(real * weight), self.nodes.sums(imaginary * weight)
 
     def _rest_along(self, heights: Floats) -> Complexes:
         return np.asarray(self.rest(self.order + 1j * heights) - self._rest_here)
@@ -174,11 +219,12 @@ class Whole:
         """Bound on the rounding error of the transform up to that height, over its value on the axis."""
         nodes = self.nodes
         # Each e^{i height loss} - 1 is a sum of products of at most log2(heights) factors, all at most 2.
-        turns = float(nodes.times @ nodes.sums(self.tilted * np.minimum(height * np.abs(nodes.loss), 4.0)))
+        speed = float(nodes.times @ nodes.sums(self.tilted * nodes.size))
+        turns = float(nodes.times @ nodes.sums(self.tilted * np.minimum(height * nodes.size, 4.0)))
         # Each bounded loss is rounded once in its closed form, and as often as it occurs.
         reach = sum(count * loss.largest for loss, count in self.nodes.phases.bounded)
         closed = 16 * reach * (self.order + height) + 4 * abs(self._rest_here)
-        return UNIT * (24 + 12 * self.drift + 6 * height * self.speed + 24 * turns + closed)
+        return UNIT * (24 + 12 * self._drift() + 6 * height * speed + 24 * turns + closed)
 
 
 class Jumps:
@@ -186,13 +232,14 @@ class Jumps:
 
     def __init__(self, nodes: Nodes, lower: Cut, upper: Cut | None) -> None:
         self.nodes, self.lower, self.upper = nodes, lower, upper
-        kept, rises = lower.log_sides(nodes.loss)
+        kept, rises = self.log_lower = lower.log_sides(nodes.loss)
+        self.log_upper: tuple[Floats, Floats]  # where there is an upper cut
         self.far_mass = 0.0
         if upper is None:
             self.below = Whole(nodes)
             self.log_weight = nodes.log_weight + rises
             return
-        below, falls = upper.log_sides(nodes.loss)
+        below, falls = self.log_upper = upper.log_sides(nodes.loss)
         self.below = Whole(nodes, upper, below)
         with np.errstate(divide="ignore"):
             low = rises + np.log1p(-np.exp(np.minimum(falls - rises, 0.0)))
@@ -202,12 +249,15 @@ class Jumps:
     def log_moments(self, orders: Floats) -> Floats:
         """log of the part's moment generating function for ascending real orders."""
         nodes = self.nodes
-        exponent = np.multiply.outer(orders, nodes.loss) + self.below.log_weight
-        fits = exponent.max(axis=1) < _LARGEST
-        count = len(orders) if fits.all() else int(np.argmin(fits))
-        tilted = np.exp(exponent[:count])
+        exponent = np.multiply.outer(orders, nodes.loss)
+        exponent += self.below.log_weight
+        count = len(orders)
+        if exponent[[0, -1]].max() >= _LARGEST:  # each exponent is linear in the order
+            count = int(np.argmin(np.append(exponent.max(axis=1) < _LARGEST, False)))
+        tilted = np.exp(exponent[:count], out=exponent[:count])
         whole = nodes.sums(tilted)
-        share = np.minimum(nodes.sums(tilted * np.exp(self.log_weight - self.below.log_weight)) / whole, 1 - UNIT)
+        tilted *= np.exp(self.log_weight - self.below.log_weight)
+        share = np.minimum(nodes.sums(tilted) / whole, 1 - UNIT)
         result = np.full(len(orders), math.inf)
         with np.errstate(divide="ignore"):
             part = np.log(-np.expm1(np.log1p(-share) @ nodes.times))
