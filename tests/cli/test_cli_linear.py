@@ -13,7 +13,7 @@ from command_line import Answer, call
 
 from hush import Budget, accounting, events
 from hush.ledger import Ledger
-from hush.linear import repeats
+from hush.linear import load, repeats
 
 
 @pytest.fixture(autouse=True)
@@ -77,6 +77,7 @@ def test_tables_are_fitted_charged_and_saved(
     saved = json.loads((folder / "run.json").read_text())
     weights = safetensors.numpy.load_file(folder / "model.safetensors")
     assert weights["coef"].ravel().tolist() == numpy.ravel(found["coef"]).tolist()
+    assert numpy.ravel(load(folder).coef_).tolist() == numpy.ravel(found["coef"]).tolist()
     account = Ledger(folder / "ledger.db", create=False).account(saved["account"])
     assert [events.to_dict(part) for part in (events.from_dict(saved["event"]),)] == [saved["event"]]
     assert account.spent().epsilon <= 2

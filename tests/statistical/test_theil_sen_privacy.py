@@ -1,8 +1,9 @@
 """Private Theil-Sen regression on neighbouring tables: exact chances, and samples of real draws.
 
 Samples prove more than the truth with a chance of at most 1e-6 in each of four checks. A smaller sensitivity than the
-right one must be caught: half of it where a point is replaced, and a quarter where one is added, because the count of
-heights below a candidate moves by half as much then.
+right one must be caught. By exact chances it is at half of it where a point is replaced, and at a quarter where one is
+added, because the count of heights below a candidate moves by half as much then. There the proof is a rare pair of
+medians, so the tests by sampling take away more.
 """
 
 from __future__ import annotations
@@ -68,10 +69,10 @@ def test_exact_chances_of_theil_sen_and_with_a_smaller_sensitivity(
 @pytest.mark.parametrize(
     ("norm", "relation", "share", "count"),
     [
-        (1.0, "replace_one", 0.25, 4000),
-        (12.0, "add_remove", 0.125, 4000),
-        pytest.param(12.0, "replace_one", 0.5, 40_000, marks=pytest.mark.slow),
-        pytest.param(1.0, "add_remove", 0.25, 40_000, marks=pytest.mark.slow),
+        (1.0, "replace_one", 0.2, 4000),
+        (12.0, "add_remove", 0.1, 4000),
+        pytest.param(12.0, "replace_one", 0.3, 20_000, marks=pytest.mark.slow),
+        pytest.param(1.0, "add_remove", 0.2, 20_000, marks=pytest.mark.slow),
     ],
 )
 def test_theil_sen_keeps_epsilon_and_with_a_smaller_sensitivity_does_not(

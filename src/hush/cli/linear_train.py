@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,6 +49,8 @@ def is_asked(params: dict[str, Any]) -> bool:
 
 def run(params: dict[str, Any], place: Path) -> None:
     """Read the rows, charge, fit, test, save, print."""
+    from hush import linear
+
     _refuse_stepwise(params)
     rows = _rows(params)
     model = _model(params, rows)
@@ -60,7 +61,7 @@ def run(params: dict[str, Any], place: Path) -> None:
     twin = (
         None if params["no_twin"] else _score(_twin(params["model"]).fit(*_targets(model, rows.x, rows.y, rows)), rows)
     )
-    _save(model, params["model"], place, account, books)
+    linear.save(model, place, account=account, ledger=books)
     fitted = Fitted(model, place, score, None if twin is None else twin[1], time.perf_counter() - start)
     facts = _facts(params, rows, fitted)
     print_json(facts) if params["json"] else _print(facts)
@@ -181,32 +182,6 @@ def _account(params: dict[str, Any], model: Any, rows: Any, place: Path) -> tupl
     name = params["account"] or rows.name
     known = any(account.name == name for account in ledger.accounts())
     return ledger.account(name, cap=None if known else budget, relation=relation), params["ledger"]
-
-
-def _save(model: Any, name: str, place: Path, account: Any, books: str | None) -> None:
-    """The names of any run's folder: model.safetensors and run.json; ledger.db is there already."""
-    import numpy
-    import safetensors.numpy
-
-    from hush import events
-
-    place.mkdir(parents=True, exist_ok=True)
-    tensors = {"coef": numpy.atleast_2d(model.coef_), "intercept": numpy.atleast_1d(model.intercept_)}
-    whole = {key: numpy.ascontiguousarray(value) for key, value in tensors.items()}
-    safetensors.numpy.save_file(whole, place / "model.safetensors")
-    settings = {key: value for key, value in model.get_params().items() if key not in ("classes", "random_state")}
-    facts = {
-        "format": 1,
-        "model": name,
-        "settings": settings,
-        "classes": [str(value) for value in getattr(model, "classes_", [])],
-        "guarantee": model.guarantee_.to_dict(),
-        "event": events.to_dict(model.event_),
-        "ledger": books,
-        "account": account.name,
-        "randomness": model.randomness_,
-    }
-    (place / "run.json").write_text(json.dumps(facts, indent=2, default=str) + "\n", encoding="utf-8")
 
 
 def _facts(params: dict[str, Any], rows: Any, fitted: Fitted) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from hush.linear.logistic import PrivateLogisticRegression
 from hush.linear.projected_sgd import ProjectedDescent, noisy_projected_sgd
 from hush.linear.regression import PrivateLinearRegression
 from hush.linear.repeats import RepeatedFitWarning
+from hush.linear.saved import load, save
 from hush.linear.theil_sen import PrivateTheilSen
 
 __all__ = [
@@ -12,5 +13,7 @@ __all__ = [
     "PrivateTheilSen",
     "ProjectedDescent",
     "RepeatedFitWarning",
+    "load",
     "noisy_projected_sgd",
+    "save",
 ]

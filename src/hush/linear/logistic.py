@@ -36,7 +36,7 @@ class PrivateLogisticRegression(ClassifierMixin, PrivateEstimator):  # type: ign
         delta: The accepted chance of failure; None means 0, pure privacy. Above 0 the noise is Gaussian and, with
             more than a few features, much smaller. "gradient" needs one.
         method: "objective" (noise in the objective), "output" (noise on its minimiser) or "gradient" (noisy
-            gradient descent).
+            gradient descent on a loss that is straight for rows on the wrong side: its probabilities lean to 0 and 1).
         data_norm: The most that a row's Euclidean length can be, from public knowledge. Needed; longer rows are scaled
             down.
         alpha: The weight of |coef_|^2 / 2 against the sum of the losses, scikit-learn's 1/C. None: from the noise and

@@ -128,6 +128,8 @@ class Run:
 
 
 def _from_dict(folder: Path, data: dict[str, Any]) -> Run:
+    if "plan" not in data and "model" in data:
+        raise UnreadableFile(f"{RUN_FILE} is a model that was fitted at once: read it with hush.linear.load(folder).")
     if data["format"] != FORMAT:
         raise UnreadableFile(f"{RUN_FILE} has format {data['format']!r} and this Hush reads {FORMAT}.")
     plan = plan_text.from_dict(TrainingPlan, data["plan"])

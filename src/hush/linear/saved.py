@@ -1,0 +1,161 @@
+"""A fitted model in a folder: run.json and model.safetensors, beside the ledger that was charged.
+
+`run.json` has the settings, the event, the guarantee, the account, and a digest of the weights. Reading computes the
+guarantee anew from the event, looks for that event in the ledger, and compares the digest: a file that was edited alone
+is refused. Whoever edits all of them can write what they like.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy
+import safetensors.numpy
+from safetensors import SafetensorError
+
+from hush import accounting, events
+from hush.errors import HushError, InvalidValue, UnreadableFile
+from hush.ledger import Account, Ledger
+from hush.linear.estimator import PrivateEstimator
+from hush.linear.logistic import PrivateLogisticRegression
+from hush.linear.regression import PrivateLinearRegression
+from hush.linear.theil_sen import PrivateTheilSen
+from hush.privacy import Guarantee
+
+RUN_FILE, MODEL_FILE, LEDGER_FILE = "run.json", "model.safetensors", "ledger.db"
+FORMAT = 1
+_NOT_KEPT = ("classes", "random_state")  # the former is kept as the learned classes, the latter must not be
+_CLASSES: dict[str, Any] = {
+    "logistic": PrivateLogisticRegression,
+    "linear": PrivateLinearRegression,
+    "theil-sen": PrivateTheilSen,
+}
+
+
+def save(model: PrivateEstimator, path: str | os.PathLike[str], *, account: Account, ledger: str | None = None) -> None:
+    """Write a fitted model into a folder.
+
+    Args:
+        model: The model, fitted with `account`.
+        path: The folder.
+        account: What the fit was charged to.
+        ledger: Where that account's ledger is; None means `ledger.db` in the folder itself.
+    """
+    fitted: Any = model
+    name = next((name for name, kind in _CLASSES.items() if type(model) is kind), None)
+    if name is None or not hasattr(model, "coef_"):
+        raise InvalidValue("only a fitted model of hush.linear can be saved: call fit first.")
+    folder = Path(path)
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors = {"coef": numpy.atleast_2d(fitted.coef_), "intercept": numpy.atleast_1d(fitted.intercept_)}
+    whole = {key: numpy.ascontiguousarray(value, dtype=numpy.float64) for key, value in tensors.items()}
+    weights = safetensors.numpy.save(whole)
+    settings = {key: value for key, value in model.get_params().items() if key not in _NOT_KEPT}
+    facts = {
+        "format": FORMAT,
+        "model": name,
+        "settings": settings,
+        "classes": numpy.asarray(getattr(model, "classes_", [])).tolist(),
+        "alpha": getattr(model, "alpha_", None),
+        "guarantee": model.guarantee_.to_dict(),
+        "event": events.to_dict(model.event_),
+        "ledger": ledger,
+        "account": account.name,
+        "randomness": model.randomness_,
+        "weights_sha256": hashlib.sha256(weights).hexdigest(),
+    }
+    (folder / MODEL_FILE).write_bytes(weights)
+    (folder / RUN_FILE).write_text(json.dumps(facts, indent=2, default=_plain) + "\n", encoding="utf-8")
+
+
+def _plain(value: object) -> Any:
+    """Arrays of bounds, and numbers of numpy's kinds."""
+    if isinstance(value, numpy.ndarray | numpy.generic):
+        return value.tolist()
+    raise InvalidValue(f"a setting of type {type(value).__name__} cannot be written as JSON.")
+
+
+def load(path: str | os.PathLike[str]) -> Any:
+    """The fitted model in a folder that `save` or `hush train --model logistic|linear|theil-sen` wrote.
+
+    It predicts as before, and has `guarantee_` and `event_`.
+
+    Raises:
+        UnreadableFile: The folder holds something else, or files that do not say the same.
+    """
+    folder = Path(path)
+    facts = _facts(folder)
+    try:
+        return _model(folder, facts)
+    except (KeyError, TypeError, ValueError) as error:
+        if isinstance(error, HushError):
+            raise
+        raise UnreadableFile(f"{RUN_FILE} is not a model of hush.linear: {str(error)[:80]}.") from None
+
+
+def _facts(folder: Path) -> dict[str, Any]:
+    try:
+        facts = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UnreadableFile(f"{RUN_FILE} cannot be read: {str(error)[:120]}.") from None
+    if not isinstance(facts, dict) or facts.get("model") not in _CLASSES:
+        raise UnreadableFile(f"{RUN_FILE} is not a model of hush.linear; a run of steps is read by hush.Run.load.")
+    if facts.get("format") != FORMAT:
+        raise UnreadableFile(f"{RUN_FILE} has format {facts.get('format')!r} and this Hush reads {FORMAT}.")
+    return facts
+
+
+def _model(folder: Path, facts: dict[str, Any]) -> Any:
+    model = _CLASSES[facts["model"]](**{key: _pairs(value) for key, value in facts["settings"].items()})
+    event = events.from_dict(facts["event"])
+    _check_charge(folder, facts, event)
+    tensors = _tensors(folder, facts["weights_sha256"])
+    coef, intercept = tensors["coef"], tensors["intercept"]
+    if facts["model"] == "logistic":
+        model.classes_ = numpy.array(facts["classes"])
+        model.coef_, model.intercept_ = coef, intercept
+    else:
+        model.coef_, model.intercept_ = coef.ravel(), float(intercept[0])
+    if facts["alpha"] is not None:
+        model.alpha_ = float(facts["alpha"])
+    model.n_features_in_ = coef.shape[1]
+    model.event_, model.guarantee_, model.randomness_ = event, _guarantee(facts, event), facts["randomness"]
+    return model
+
+
+def _pairs(value: Any) -> Any:
+    """Lists of JSON as the tuples that they were."""
+    return tuple(_pairs(part) for part in value) if isinstance(value, list) else value
+
+
+def _guarantee(facts: dict[str, Any], event: events.Event) -> Guarantee:
+    """The guarantee, computed anew; the notes are the written ones."""
+    written = facts["guarantee"]
+    found = accounting.guarantee(event, delta=written["delta"], relation=written["relation"])
+    result = Guarantee(**{**found.to_dict(), "notes": tuple(str(note) for note in written["notes"])})
+    if result.to_dict() != written or written["relation"] != facts["settings"]["relation"]:
+        raise UnreadableFile(f"the guarantee in {RUN_FILE} is not that of its event: one of them was edited.")
+    return result
+
+
+def _check_charge(folder: Path, facts: dict[str, Any], event: events.Event) -> None:
+    place = folder / LEDGER_FILE if facts["ledger"] is None else Path(facts["ledger"])
+    ledger = Ledger.open(place, create=False)
+    ledger.verify()
+    if not any(row.kind == "charge" and row.event == event for row in ledger.account(facts["account"]).rows()):
+        raise UnreadableFile(f"{RUN_FILE} and the ledger do not say the same: one of them was edited.")
+
+
+def _tensors(folder: Path, digest: str) -> dict[str, Any]:
+    try:
+        content = (folder / MODEL_FILE).read_bytes()
+        tensors = safetensors.numpy.load(content)
+    except (OSError, SafetensorError) as error:
+        raise UnreadableFile(f"{MODEL_FILE} cannot be read: {str(error)[:120]}.") from None
+    if hashlib.sha256(content).hexdigest() != digest:
+        raise UnreadableFile(f"{MODEL_FILE} is not the one that {RUN_FILE} was written for.")
+    return tensors
