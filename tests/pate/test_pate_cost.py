@@ -8,8 +8,9 @@ import pickle
 
 import numpy as np
 import pytest
+from scipy import stats
 
-from hush import Budget, Rng, accounting
+from hush import Budget, Ledger, Rng, accounting
 from hush.errors import BudgetExceeded, InvalidValue
 from hush.events import ApproximateDP, Event
 from hush.mechanisms.real import grid_of
@@ -26,7 +27,7 @@ from hush.pate import (
 )
 from hush.pate.cost import rdp_total
 from hush.pate.private_costs import query_rdp, settled, settled_threshold
-from hush.pate.sanitise import ReleasePlan
+from hush.pate.sanitise import ReleasePlan, plan_for
 from hush.privacy import Guarantee
 
 DELTA = 1e-5
@@ -183,6 +184,31 @@ def test_the_release_is_charged_before_it_is_made() -> None:
     at_one_order, _ = analysis.best_epsilon([RELEASE.rdp(20.0)], [20.0], delta=DELTA)
     assert 0 < event.epsilon <= at_one_order  # the best of all orders
     assert accounting.guarantee(event, delta=DELTA).epsilon == pytest.approx(event.epsilon, rel=1e-9)
+
+
+def test_release_and_answers_share_one_cap_when_the_release_has_its_own_delta(tmp_path) -> None:
+    account = Ledger(tmp_path / "ledger.db").account("votes", cap=Budget(epsilon=2.0, delta=DELTA))
+    votes = VoteCounts(ROWS, 250)
+    answers = GNMax(200.0).answer(votes, delta=DELTA, account=account)
+    with pytest.raises(BudgetExceeded):  # the whole delta for the release leaves none for the answers
+        cost_of(GNMax(200.0), votes, answers, release=RELEASE, account=account)
+    cost_of(GNMax(200.0), votes, answers, release=RELEASE, release_delta=DELTA / 10, account=account)
+    assert RELEASE.event(DELTA / 10) in account.event.events
+
+
+@pytest.mark.parametrize(("epsilon", "order"), [(0.05, 12.0), (0.2, 12.0), (0.2, 60.0), (1.0, 3.0)])
+def test_a_plan_for_a_price_costs_that_price_and_no_more(epsilon: float, order: float) -> None:
+    plan = plan_for(epsilon, delta=1e-6, order=order)
+    assert plan.order == order
+    assert 0.98 * epsilon < plan.event(1e-6).epsilon <= epsilon
+    # Two neighbours whose noise differs by the most that the smoothness allows: delta by quadrature, without orders.
+    centre, lift = 1 / plan.release_stddev, plan.shift * np.expm1(plan.smoothness)
+    grid = np.linspace(-12, 12, 200_001)
+    first = stats.norm.pdf(grid)
+    second = stats.norm.pdf(grid, loc=centre + lift, scale=np.exp(plan.smoothness))
+    for one, other in ((first, second), (second, first)):
+        excess = np.maximum(one - np.exp(plan.event(1e-6).epsilon) * other, 0)
+        assert np.trapezoid(excess, grid) <= 1e-6
 
 
 @pytest.mark.parametrize("aggregator", [LNMax(20.0), GNMax(40.0, noise="discrete")], ids=str)

@@ -12,7 +12,8 @@ from hush.cli.output import print_json, print_lines, print_table
 from hush.errors import InvalidValue
 
 if TYPE_CHECKING:
-    from hush.cli.pate_job import Outcome, Parts, Settled, Wishes
+    from hush.cli.pate_job import Outcome, Parts, Settled
+    from hush.cli.pate_vote import Wishes
 
 Whole = int | None
 Data = Annotated[str | None, typer.Option("--data", metavar="NAME", help="digits, mnist, fashion-mnist, adult, ...")]
@@ -47,8 +48,13 @@ LedgerPlace = Annotated[str | None, typer.Option("--ledger", metavar="PATH_OR_UR
 AccountName = Annotated[str | None, typer.Option("--account", metavar="NAME", help="Its account; the data's name.")]
 Plot = Annotated[Path | None, typer.Option("--plot", metavar="DIR", help="Draw what the queries cost, there.")]
 ShowPrivate = Annotated[
-    bool, typer.Option("--show-private", help="Also draw the votes, and accuracy by teachers and noise: not private!")
+    bool, typer.Option("--show-private", help="Also the data-dependent epsilon and plots of the votes: not private!")
 ]
+Sanitise = Annotated[
+    float | None,
+    typer.Option(metavar="EPSILON", help="Pay so much of --epsilon to release the data-dependent one, with noise."),
+]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in --out, after an interruption.")]
 Folder = Annotated[Path | None, typer.Option("--folder", metavar="DIR", help="Where the data set's files are.")]
 
 
@@ -65,11 +71,13 @@ def pate(
     threshold: Threshold = None,
     threshold_stddev: ThresholdStddev = None,
     scale: Scale = None,
+    sanitise: Sanitise = None,
     teacher: TeacherName = "kernel",
     student: StudentName = None,
     student_steps: StudentSteps = None,
     seed: Seed = None,
     out: Out = None,
+    resume: Resume = False,
     teachers_folder: TeachersFolder = None,
     ledger: LedgerPlace = None,
     account: AccountName = None,
@@ -79,16 +87,14 @@ def pate(
     json: options.Json = False,
 ) -> None:
     """Label public rows by a noisy vote of teachers, and train a student on them that may be published."""
-    from hush.cli import pate_job
+    from hush.cli import pate_job, pate_vote
     from hush.privacy import check_relation
 
     if data is None:
         raise InvalidValue("name the data: --data mnist.")
     if epsilon is None:
         raise InvalidValue("--epsilon is needed: it has no default, because it is what the promise says.")
-    if show_private and plot is None:
-        raise InvalidValue("--show-private draws pictures: name their folder by --plot DIR.")
-    wishes = pate_job.Wishes(
+    wishes = pate_vote.Wishes(
         epsilon=epsilon,
         delta=delta,
         teachers=teachers,
@@ -99,33 +105,35 @@ def pate(
         threshold=threshold,
         threshold_stddev=threshold_stddev,
         scale=scale,
+        sanitise=sanitise,
         teacher=teacher,
         student=student,
         student_steps=student_steps,
         seed=seed,
     )
-    place = _place(out, data)
+    place = _place(out, data, resume)
     parts = pate_job.load(data, folder)
     settled = pate_job.settle(parts, wishes)
+    begun = pate_job.begin(parts, wishes, place, ledger=ledger, account=account, resume=resume, with_votes=show_private)
     if not json:
         print_plan(parts, wishes, settled)
-    outcome = pate_job.carry_out(
-        parts, wishes, settled, place, ledger=ledger, account=account, teachers_folder=teachers_folder
-    )
+    outcome = pate_job.carry_out(parts, wishes, settled, begun, teachers_folder=teachers_folder)
     drawn = _draw(plot, parts, wishes, outcome, show_private)
     if json:
-        print_json(to_dict(parts, wishes, outcome, drawn))
+        print_json(to_dict(parts, wishes, outcome, drawn, show_private))
     else:
-        print_outcome(outcome, wishes, drawn)
+        print_outcome(outcome, wishes, drawn, show_private)
 
 
-def _place(out: Path | None, name: str) -> Path:
+def _place(out: Path | None, name: str, resume: bool) -> Path:
     """The run's folder: the one asked for, or the first free runs/pate-NAME-NUMBER."""
     if out is None:
+        if resume:
+            raise InvalidValue("--resume needs --out, the folder of the run that was interrupted.")
         free = (Path("runs") / f"pate-{Path(name).stem}-{number}" for number in range(1, 10**6))
         return next(path for path in free if not path.exists())
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise InvalidValue(f"{out} is not empty; choose another folder.")
+    if not resume and out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise InvalidValue(f"{out} is not empty; choose another folder, or go on with that run by --resume.")
     return out
 
 
@@ -142,28 +150,38 @@ def _draw(plot: Path | None, parts: Parts, wishes: Wishes, outcome: Outcome, sho
     return drawn
 
 
-def to_dict(parts: Parts, wishes: Wishes, outcome: Outcome, drawn: list[Path]) -> dict[str, Any]:
-    """What is printed with --json: nothing that would have to be kept secret."""
-    answers = outcome.answers
-    return {
+def to_dict(
+    parts: Parts, wishes: Wishes, outcome: Outcome, drawn: list[Path], show_private: bool = False
+) -> dict[str, Any]:
+    """What is printed with --json: without `show_private` nothing that would have to be kept secret."""
+    released, release = outcome.released, outcome.settled.release
+    result = {
         "data": parts.dataset.name,
         "teachers": wishes.teachers,
         "mechanism": wishes.mechanism,
         **{name: value for name, value in vars(outcome.settled.aggregator).items() if name != "noise"},
-        "queries": len(answers.labels),
-        "asked": int(answers.asked.sum()),
-        "answered": int(answers.answered.sum()),
+        "queries": len(released.labels),
+        "asked": released.asked,
+        "answered": int(released.answered.sum()),
         "label_accuracy": outcome.label_accuracy,
         "test_accuracy": outcome.test_accuracy,
         "test_rows": outcome.test_rows,
-        **outcome.cost.data_independent.to_dict(),
-        "sanitised": None if outcome.cost.sanitised is None else outcome.cost.sanitised.to_dict(),
+        **outcome.promise().to_dict(),
+        "data_independent": released.data_independent.to_dict(),
+        "sanitised": None if released.sanitised is None else released.sanitised.to_dict(),
+        "sanitised_price": None
+        if release is None
+        else {"epsilon": release.price.epsilon, "delta": release.price.delta},
         "student": outcome.settled.method,
         "randomness": "operating-system entropy" if wishes.seed is None else f"seed {wishes.seed}",
         "seconds": round(outcome.seconds, 2),
         "out": str(outcome.folder),
         "plots": [str(path) for path in drawn],
     }
+    if show_private and outcome.data_dependent is not None:
+        value = outcome.data_dependent.private_value()
+        result["do_not_publish"] = {"data_dependent_epsilon": value, "delta": outcome.data_dependent.delta}
+    return result
 
 
 def print_plan(parts: Parts, wishes: Wishes, settled: Settled) -> None:
@@ -177,19 +195,55 @@ def print_plan(parts: Parts, wishes: Wishes, settled: Settled) -> None:
     )
 
 
-def print_outcome(outcome: Outcome, wishes: Wishes, drawn: list[Path]) -> None:
+def print_outcome(outcome: Outcome, wishes: Wishes, drawn: list[Path], show_private: bool = False) -> None:
     """Accuracies, labels, the three epsilons, the place of the run."""
-    answers = outcome.answers
+    released, answered = outcome.released, int(outcome.released.answered.sum())
     rows = [
-        ("labels of the vote", f"{answers.answered.sum():,}", f"{100 * outcome.label_accuracy:.2f} %"),
+        ("labels of the vote", f"{answered:,}", f"{100 * outcome.label_accuracy:.2f} %"),
         ("student", f"{outcome.test_rows:,}", f"{100 * outcome.test_accuracy:.2f} %"),
     ]
     print_lines("")
     print_table("on public rows", ("", "rows", "right"), rows, numbers=("rows", "right"))
-    print_lines(
-        f"{answers.asked.sum():,} of {len(answers.labels):,} queries asked, {answers.answered.sum():,} answered"
-    )
-    print_lines(*str(outcome.cost).splitlines())
+    print_lines(f"{released.asked:,} of {len(released.labels):,} queries asked, {answered:,} answered", "")
+    promise = outcome.promise()
+    title = f"epsilon of the labels at delta {released.data_independent.delta:.3g}, {wishes.relation.replace('_', ' ')}"
+    print_table(title, ("", "epsilon", "may it be published?"), epsilons(outcome, show_private), numbers=("epsilon",))
+    if outcome.settled.release is not None:
+        print_lines(f"labels and release together: {promise}")
     if wishes.seed is not None:
         print_lines(f"note: drawn from seed {wishes.seed}, which anybody can repeat: never release this run.")
     print_lines(*(f"drawn: {path}" for path in drawn), f"saved: {outcome.folder} ({outcome.seconds:.1f} s)")
+
+
+def epsilons(outcome: Outcome, show_private: bool) -> list[tuple[str, str, str]]:
+    """The three epsilons: name, number, and whether it may be published."""
+    from hush.privacy import round_up
+
+    released, dependent = outcome.released, outcome.data_dependent
+    independent = round_up(released.data_independent.epsilon)
+    if dependent is None:
+        gone = "the votes are gone after an interruption" if outcome.votes is None else "no bound at delta 0"
+        private = ("-", f"no: {gone}")
+    elif show_private:
+        private = (round_up(dependent.private_value()), "NO, DO NOT PUBLISH: computed from private votes")
+    else:
+        private = ("hidden", "no: computed from private votes; --show-private shows it to you")
+    return [
+        ("data-independent", independent, "yes: it holds whatever the votes were"),
+        ("data-dependent", *private),
+        ("sanitised", *_sanitised(outcome)),
+    ]
+
+
+def _sanitised(outcome: Outcome) -> tuple[str, str]:
+    from hush.privacy import round_up
+
+    sanitised, release = outcome.released.sanitised, outcome.settled.release
+    if sanitised is None or release is None:
+        if hasattr(outcome.settled.aggregator, "scale"):
+            return "-", "not possible with Laplace noise"
+        return "-", "not released: --sanitise EPSILON pays for it"
+    price = f"its release cost {round_up(release.price.epsilon)} at delta {release.price.delta:.3g}, included here"
+    if sanitised.epsilon >= outcome.released.data_independent.epsilon:
+        return round_up(sanitised.epsilon), f"yes, but it is no better here; {price}"
+    return round_up(sanitised.epsilon), f"yes, for this data and its neighbours; {price}"

@@ -2,68 +2,35 @@
 
 from __future__ import annotations
 
-import json
+import math
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
-import numpy
 import safetensors.torch
 import torch
 from torch import Tensor, nn
 
 from hush import _check, data
 from hush.cli import pate_models
+from hush.cli.pate_progress import RELEASE, Payer, Progress, Released
+from hush.cli.pate_vote import Aggregator, Release, Wishes, settle_release, settle_vote, split_budget
 from hush.cli.recipes import default_delta
 from hush.data import Dataset
-from hush.errors import BudgetExceeded, InvalidValue, Unreachable
+from hush.errors import BudgetExceeded, InvalidValue
+from hush.events import Composed
 from hush.ledger import Account, Ledger
-from hush.pate import (
-    ConfidentGNMax,
-    GNMax,
-    LNMax,
-    PateCost,
-    VoteCounts,
-    cost_of,
-    noise_for,
-    queries_for,
-    train_student,
-    train_teachers,
-)
-from hush.pate.aggregate import Answers
+from hush.pate import PateCost, UnpublishableEpsilon, VoteCounts, cost_of, train_student, train_teachers
 from hush.pate.fixmatch import FixMatch
 from hush.pate.queries import choose_queries
 from hush.pate.single import classes
 from hush.pate.student import METHODS
 from hush.pate.student_rounds import Rounds
 from hush.pate.teachers import Teachers
-from hush.privacy import Budget, Relation
+from hush.privacy import Budget, Guarantee, Relation
 from hush.rng import Rng
 
-MECHANISMS = ("gnmax", "confident", "lnmax")
 _PUBLIC_SHARE = 0.9  # of the test part; the rest is for the accuracy
-Aggregator = GNMax | ConfidentGNMax | LNMax
-
-
-@dataclass(frozen=True, kw_only=True)
-class Wishes:
-    """What the user asked for; None where a default decides. The fields are the options of `hush pate`."""
-
-    epsilon: float
-    delta: float | None
-    teachers: int
-    relation: Relation = "add_remove"
-    mechanism: str = "gnmax"
-    queries: int | None = None
-    stddev: float | None = None
-    threshold: float | None = None
-    threshold_stddev: float | None = None
-    scale: float | None = None
-    teacher: str = "kernel"
-    student: str | None = None
-    student_steps: int | None = None
-    seed: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +38,9 @@ class Settled:
     """Everything that a run needs, all of it public and fixed before a private row is read."""
 
     budget: Budget
+    vote_budget: Budget
     aggregator: Aggregator
+    release: Release | None
     queries: int
     method: str
     student: FixMatch | Rounds
@@ -79,19 +48,31 @@ class Settled:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What came out. `votes` is private; the accuracies are of public rows whose true labels nobody learned from."""
+    """What came out. The accuracies are of public rows whose true labels nobody learned from.
+
+    `votes` and `data_dependent` are private; after an interruption they are gone.
+    """
 
     settled: Settled
-    teachers: Teachers
-    votes: VoteCounts
-    answers: Answers
-    cost: PateCost
+    released: Released
+    votes: VoteCounts | None
+    data_dependent: UnpublishableEpsilon | None
     student: nn.Module
     label_accuracy: float
     test_accuracy: float
     test_rows: int
     folder: Path
     seconds: float
+
+    def promise(self) -> Guarantee:
+        """What holds for everything in the folder, whatever the votes were: the labels, and the release if any."""
+        labels, release = self.released.data_independent, self.settled.release
+        if release is None:
+            return labels
+        epsilon = math.nextafter(labels.epsilon + release.price.epsilon, math.inf)
+        notes = ("labels and the sanitised epsilon, by simple addition",)
+        delta = math.nextafter(labels.delta + release.price.delta, math.inf)
+        return Guarantee(epsilon=epsilon, delta=delta, relation=labels.relation, method=labels.method, notes=notes)
 
 
 @dataclass(frozen=True)
@@ -122,14 +103,24 @@ def settle(parts: Parts, wishes: Wishes) -> Settled:
     if number is not None and delta >= 1 / number:
         raise InvalidValue(f"delta must be below 1/num_examples, {1 / number:.3g}; got {delta:g}.")
     budget = Budget(epsilon=wishes.epsilon, delta=delta)
-    _check.one_of("--mechanism", wishes.mechanism, MECHANISMS)
     _check.one_of("--teacher", wishes.teacher, pate_models.TEACHERS)
-    aggregator, queries = _vote(wishes, budget, len(parts.public))
+    vote_budget, price = split_budget(budget, wishes.sanitise)
+    aggregator, queries = settle_vote(wishes, vote_budget, len(parts.public))
+    release = None
+    if price is not None:
+        release = settle_release(aggregator, price, vote_budget, parts.dataset.num_classes or 2)
     pictures = len(parts.dataset.input_shape) == 3
     method = ("rounds" if pictures else "plain") if wishes.student is None else wishes.student
     _check.one_of("--student", method, METHODS)
-    settings = _student_settings(method, wishes.student_steps)
-    return Settled(budget=budget, aggregator=aggregator, queries=queries, method=method, student=settings)
+    return Settled(
+        budget=budget,
+        vote_budget=vote_budget,
+        aggregator=aggregator,
+        release=release,
+        queries=queries,
+        method=method,
+        student=_student_settings(method, wishes.student_steps),
+    )
 
 
 def _student_settings(method: str, steps: int | None) -> FixMatch | Rounds:
@@ -140,93 +131,113 @@ def _student_settings(method: str, steps: int | None) -> FixMatch | Rounds:
     return FixMatch(steps=number, first_steps=min(150, number // 3))
 
 
-def _vote(wishes: Wishes, budget: Budget, most: int) -> tuple[Aggregator, int]:
-    """The aggregator and the number of queries. The defaults follow from the number of teachers, never from votes."""
-    _check.whole("--teachers", wishes.teachers, least=2)
-    wanted = None if wishes.queries is None else min(_check.whole("--queries", wishes.queries), most)
-    vote: Aggregator
-    if wishes.mechanism == "confident":
-        vote = ConfidentGNMax(
-            threshold=0.6 * wishes.teachers if wishes.threshold is None else wishes.threshold,
-            threshold_stddev=0.6 * wishes.teachers if wishes.threshold_stddev is None else wishes.threshold_stddev,
-            stddev=wishes.teachers / 5 if wishes.stddev is None else wishes.stddev,
-        )
-        return vote, min(most, 4 * queries_for(vote, budget)) if wanted is None else wanted  # the budget ends the list
-    if wishes.threshold is not None or wishes.threshold_stddev is not None:
-        raise InvalidValue("--threshold and --threshold-stddev are for --mechanism confident.")
-    if wishes.mechanism == "lnmax":
-        if wishes.stddev is not None:
-            raise InvalidValue("--stddev is for Gaussian noise; Laplace noise has a --scale.")
-        scale = wishes.scale or (20.0 if wanted is None else noise_for(budget, queries=wanted, kind="lnmax"))
-        vote = LNMax(scale)
-    else:
-        if wishes.scale is not None:
-            raise InvalidValue("--scale is for --mechanism lnmax; Gaussian noise has a --stddev.")
-        usual = wishes.teachers / 5 if wanted is None else noise_for(budget, queries=wanted)
-        vote = GNMax(usual if wishes.stddev is None else wishes.stddev)
-    fitting = queries_for(vote, budget)
-    if not fitting:
-        raise Unreachable("not one query fits this budget with this noise; use more noise, or a larger epsilon.")
-    return vote, min(most, fitting if wanted is None else wanted)
+@dataclass(frozen=True)
+class Begun:
+    """A run that has its folder and knows who pays."""
+
+    progress: Progress
+    ledger: str | None
+    account: str
 
 
-def carry_out(
+def begin(
     parts: Parts,
     wishes: Wishes,
-    settled: Settled,
     folder: Path,
     *,
     ledger: str | None = None,
     account: str | None = None,
-    teachers_folder: Path | None = None,
+    resume: bool = False,
+    with_votes: bool = False,
+) -> Begun:
+    """Open the folder, or the folder of an interrupted run if what is asked for is the same."""
+    name = account or parts.dataset.name
+    request = {"data": parts.dataset.name, "ledger": ledger, "account": name, **asdict(wishes)}
+    progress = Progress(folder, request, resume=resume)
+    if with_votes and progress.has_labels:
+        raise InvalidValue("--show-private needs the votes, which an interrupted run does not keep; leave it out.")
+    return Begun(progress, ledger, name)
+
+
+def carry_out(
+    parts: Parts, wishes: Wishes, settled: Settled, begun: Begun, *, teachers_folder: Path | None = None
 ) -> Outcome:
     """Train, ask, pay, train the student; everything that may be published is in the folder when this returns."""
     start = time.perf_counter()
     rng = Rng() if wishes.seed is None else Rng.from_seed(wishes.seed)
-    seed = None if wishes.seed is None else rng
-    folder.mkdir(parents=True, exist_ok=True)
-    books = _account(ledger, account or parts.dataset.name, settled.budget, wishes.relation, folder)
-    if books.would_exceed(settled.aggregator.prices.of(1, 1)):
-        raise BudgetExceeded(f"account {books.name!r}: not one query fits under its cap; nothing was charged.")
-    look = pate_models.look(wishes.teacher, parts.dataset)
-    seen = look(parts.public)
-    asked = choose_queries(seen, settled.queries, rng=Rng.from_seed(0))  # public rows: nobody's secret
-    teachers = trained(parts, wishes, wishes.teachers, look(parts.dataset.train.tensors[0]), rng, seed, teachers_folder,
-                       queries=seen[asked])  # fmt: skip
-    votes = teachers.votes()
-    delta = settled.budget.delta
-    answers = settled.aggregator.answer(votes, account=books, rng=seed, budget=settled.budget, delta=delta)
-    cost = cost_of(settled.aggregator, votes, answers, delta=delta, relation=wishes.relation)
-    if not answers.answered.any():
+    progress, folder = begun.progress, begun.progress.folder
+    payer = Payer(_account(begun.ledger, begun.account, settled.budget, wishes.relation, folder), progress.run)
+    votes, dependent, released = None, None, progress.released(payer)
+    if released is None:
+        votes, cost, released = _ask(parts, wishes, settled, payer, rng, teachers_folder)
+        progress.keep(released)
+        dependent = cost.data_dependent
+    if not released.answered.any():
         raise BudgetExceeded("the vote answered nothing: the budget ended, or no query reached the threshold.")
-    rest = torch.ones(len(parts.public), dtype=torch.bool)
-    rest[torch.from_numpy(asked)] = False
-    student = train_student(
-        lambda: pate_models.student(parts.dataset, rng),
-        parts.public[asked],
-        answers.labels,
-        parts.public[rest],
-        method=settled.method,
-        settings=settled.student,
-        rng=rng,
-    )
-    truth = parts.public_labels[asked].numpy()
-    right = answers.labels[answers.answered] == truth[answers.answered]
+    student = _student(parts, settled, released, rng)
+    right = released.labels == parts.public_labels[released.rows].numpy()
     outcome = Outcome(
         settled=settled,
-        teachers=teachers,
+        released=released,
         votes=votes,
-        answers=answers,
-        cost=cost,
+        data_dependent=dependent,
         student=student,
-        label_accuracy=float(right.mean()) if len(right) else 0.0,
+        label_accuracy=float(right[released.answered].mean()),
         test_accuracy=float((classes(student, parts.test) == parts.test_labels.numpy()).mean()),
         test_rows=len(parts.test),
         folder=folder,
         seconds=time.perf_counter() - start,
     )
-    _save(outcome, asked, wishes)
+    _save(outcome, wishes, progress)
     return outcome
+
+
+def _ask(
+    parts: Parts, wishes: Wishes, settled: Settled, payer: Payer, rng: Rng, teachers_folder: Path | None
+) -> tuple[VoteCounts, PateCost, Released]:
+    """Train the teachers, pay, and ask. The release is paid first, so that the labels cannot use up its share."""
+    release, seed = settled.release, None if wishes.seed is None else rng
+    due = None if release is None or payer.has_paid(RELEASE) else release.price
+    one = settled.aggregator.prices.of(1, 1)
+    if payer.would_exceed(one if due is None else Composed(one, due)):
+        raise BudgetExceeded(f"account {payer.account.name!r}: not one query fits under its cap; nothing was charged.")
+    look = pate_models.look(wishes.teacher, parts.dataset)
+    seen = look(parts.public)
+    rows = choose_queries(seen, settled.queries, rng=Rng.from_seed(0))  # public rows: nobody's secret
+    teachers = trained(parts, wishes, wishes.teachers, look(parts.dataset.train.tensors[0]), rng, seed, teachers_folder,
+                       queries=seen[rows])  # fmt: skip
+    votes = teachers.votes()
+    if due is not None:
+        payer.charge(due, RELEASE)
+    vote, budget = settled.aggregator, settled.vote_budget
+    answers = vote.answer(votes, account=payer, rng=seed, budget=budget, delta=budget.delta)
+    cost = cost_of(
+        vote,
+        votes,
+        answers,
+        delta=budget.delta,
+        relation=wishes.relation,
+        release=None if release is None else release.plan,
+        release_delta=None if release is None else release.price.delta,
+        rng=seed,
+    )
+    asked = int(answers.asked.sum())
+    return votes, cost, Released(rows, answers.labels, asked, cost.data_independent, cost.sanitised)
+
+
+def _student(parts: Parts, settled: Settled, released: Released, rng: Rng) -> nn.Module:
+    rest = torch.ones(len(parts.public), dtype=torch.bool)
+    rest[torch.from_numpy(released.rows)] = False
+    student: nn.Module = train_student(
+        lambda: pate_models.student(parts.dataset, rng),
+        parts.public[released.rows],
+        released.labels,
+        parts.public[rest],
+        method=settled.method,
+        settings=settled.student,
+        rng=rng,
+    )
+    return student
 
 
 def trained(
@@ -264,16 +275,17 @@ def _account(target: str | None, name: str, budget: Budget, relation: Relation, 
     return ledger.account(name, cap=None if is_known else budget, relation=relation)
 
 
-def _save(outcome: Outcome, asked: numpy.ndarray[Any, numpy.dtype[numpy.int64]], wishes: Wishes) -> None:
+def _save(outcome: Outcome, wishes: Wishes, progress: Progress) -> None:
     """Labels, student and what was promised: all of it may be published. Votes and teachers are not written."""
     state = {name: value.contiguous().clone() for name, value in outcome.student.state_dict().items()}
     safetensors.torch.save_file(state, outcome.folder / "student.safetensors")
+    released = outcome.released.to_dict()
     facts = {
         "aggregator": repr(outcome.settled.aggregator),
         "teachers": wishes.teachers,
-        "cost": outcome.cost.to_dict(),
-        "rows_asked": asked.tolist(),
-        "labels": outcome.answers.labels.tolist(),
+        "promise": outcome.promise().to_dict(),
+        "cost": {name: released.pop(name) for name in ("data_independent", "sanitised")},
+        **released,
         "randomness": "operating-system entropy" if wishes.seed is None else f"seed {wishes.seed}: never release this",
     }
-    (outcome.folder / "run.json").write_text(json.dumps(facts, indent=1), encoding="utf-8")
+    progress.finish(facts)

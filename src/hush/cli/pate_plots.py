@@ -10,7 +10,8 @@ import numpy
 from hush.errors import MissingExtra
 
 if TYPE_CHECKING:
-    from hush.cli.pate_job import Outcome, Parts, Wishes
+    from hush.cli.pate_job import Outcome, Parts
+    from hush.cli.pate_vote import Wishes
 
 _WARNING = "NOT PRIVATE: computed from the teachers' votes. Do not publish."
 _RED = "#b00020"
@@ -25,18 +26,20 @@ def draw_cost(outcome: Outcome, wishes: Wishes, path: Path) -> Path:
     counts = numpy.unique(numpy.geomspace(1, max(2, settled.queries), 20).astype(int))
     prices = settled.aggregator.prices
     spent = [
-        accounting.guarantee(prices.of(int(count), int(count)), delta=settled.budget.delta).epsilon for count in counts
+        accounting.guarantee(prices.of(int(count), int(count)), delta=settled.vote_budget.delta).epsilon
+        for count in counts
     ]
     figure, axes = _figure("What the queries cost, whatever the votes")
     axes.plot(counts, spent, marker="o", markersize=3)
-    axes.axhline(settled.budget.epsilon, linestyle="--", color="grey", label="budget")
-    axes.set(xlabel="queries answered", ylabel=f"epsilon at delta {settled.budget.delta:g}", ylim=(0, None))
+    axes.axhline(settled.vote_budget.epsilon, linestyle="--", color="grey", label="budget")
+    axes.set(xlabel="queries answered", ylabel=f"epsilon at delta {settled.vote_budget.delta:g}", ylim=(0, None))
     axes.legend(frameon=False)
     return _saved(figure, path)
 
 
 def draw_votes(outcome: Outcome, path: Path) -> Path:
     """How many votes the first class got on the queries. Private."""
+    assert outcome.votes is not None
     figure, axes = _figure("How much the teachers agree", private=True)
     axes.hist(outcome.votes.counts.max(axis=1), bins=40)
     axes.set(xlabel="votes for the most voted class", ylabel="queries", xlim=(0, outcome.votes.num_teachers))

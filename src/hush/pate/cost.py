@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from hush import _check, accounting
 from hush.accounting.rdp_orders import epsilons
 from hush.errors import InvalidValue
+from hush.events import ApproximateDP
 from hush.mechanisms.charging import Account
 from hush.mechanisms.draws import Draws
 from hush.pate.aggregate import Answers, ConfidentGNMax, GNMax, LNMax, check_votes
@@ -105,6 +106,7 @@ def cost_of(
     orders: ArrayLike = PAPER_ORDERS,
     probabilities: ArrayLike | None = None,
     release: ReleasePlan | None = None,
+    release_delta: float | None = None,
     account: Account | None = None,
     rng: Rng | None = None,
 ) -> PateCost:
@@ -119,6 +121,8 @@ def cost_of(
         orders: Rényi orders of the data-dependent bound.
         probabilities: The student's, for `InteractiveGNMax`.
         release: How to release the data-dependent cost at one order; without it nothing is sanitised.
+        release_delta: At which the release's price is stated and charged, by default `delta`. Where one cap holds for
+            answers and release, give it a part of the cap's delta.
         account: Charged for that release, before it; the answers themselves were charged when they were given.
         rng: A seeded source for the release's noise, for tests only.
     """
@@ -132,8 +136,8 @@ def cost_of(
     dependent = _unpublishable(aggregator, votes, answers, independent, orders, probabilities)
     if release is None:
         return PateCost(independent, dependent)
-    event = release.event(independent.delta)
-    sanitised = _sanitised(aggregator, votes, answers, independent, release, account, rng)
+    event = release.event(independent.delta if release_delta is None else release_delta)
+    sanitised = _sanitised(aggregator, votes, answers, independent, release, event, account, rng)
     note = (
         f"of the labels alone; a published sanitised epsilon costs ({round_up(event.epsilon)}, {event.delta:.3g}) more"
     )
@@ -182,6 +186,7 @@ def _sanitised(
     answers: Answers,
     independent: Guarantee,
     release: ReleasePlan,
+    price: ApproximateDP,
     account: Account | None,
     rng: Rng | None,
 ) -> Guarantee:
@@ -191,7 +196,7 @@ def _sanitised(
     cost = smoothable_rdp(aggregator, votes, *masks, order)
     local = local_sensitivity(aggregator, votes, *masks, order)
     if account is not None:
-        account.charge(release.event(independent.delta))
+        account.charge(price)
     noisy = release.release(cost, smooth_sensitivity(local, release.smoothness), Draws(rng))
     total = numpy.array([(noisy + release.rdp(order)) * (order - 1)]) * (1 + 1e-12)
     epsilon = float(

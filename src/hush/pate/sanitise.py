@@ -15,7 +15,7 @@ from scipy import special
 
 from hush import _check
 from hush.accounting.rdp_orders import epsilons
-from hush.errors import InvalidValue
+from hush.errors import InvalidValue, Unreachable
 from hush.events import ApproximateDP
 from hush.mechanisms.draws import Draws, Line
 
@@ -72,6 +72,31 @@ class ReleasePlan:
         whole = math.floor(centre)
         line = Line(spread, draws.signs(1), numpy.array([centre - whole]))
         return max(0.0, (whole + int(draws.floor_normals(line)[0]) + 1) * _GRID)
+
+
+def plan_for(epsilon: float, *, delta: float, order: float, failure_prob: float = 1e-6) -> ReleasePlan:
+    """A plan for this order whose release costs (epsilon, delta) at most; no votes are needed for it.
+
+    Half of what neighbours differ by comes from the noise's centre (1 / release_stddev), half from its lift
+    (shift * smoothness). Both are made as large as the price allows.
+
+    >>> plan = plan_for(0.2, delta=1e-6, order=12.0)
+    >>> 0.19 < plan.event(1e-6).epsilon <= 0.2
+    True
+    """
+    epsilon, order = _check.positive("epsilon", epsilon), _check.positive("order", order)
+
+    def plan(part: float) -> ReleasePlan:
+        smoothness = part / float(-special.ndtri(failure_prob))
+        return ReleasePlan(order, smoothness, 1 / part, failure_prob)
+
+    low, high = 0.0, float(-special.ndtri(failure_prob)) * math.log1p(1 / (order - 1)) / 2 * (1 - 1e-9)
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (middle, high) if plan(middle).event(delta).epsilon <= epsilon else (low, middle)
+    if not low:
+        raise Unreachable(f"no release fits epsilon {epsilon:g} at delta {delta:g}; pay more for it.")
+    return plan(low)
 
 
 def release_rdp(smoothness: float, release_stddev: float, order: float, *, shift: float = 0.0) -> float:
