@@ -42,6 +42,19 @@ def convolution() -> nn.Module:
     return nn.Sequential(nn.Unflatten(1, (1, 5)), nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(24, 3))
 
 
+def many_functions() -> nn.Module:
+    """Functions before the first product, after one another, and at the end; some of them in place."""
+    first = (nn.Flatten(), nn.ELU(), nn.Linear(20, 8), nn.Tanh(), nn.ReLU(), nn.Identity())
+    return nn.Sequential(
+        *first, nn.Linear(8, 8), nn.ELU(inplace=True), nn.Linear(8, 3), nn.ReLU(inplace=True), nn.GELU()
+    )
+
+
+def tied() -> nn.Module:
+    twice = nn.Linear(8, 8)
+    return nn.Sequential(nn.Flatten(), nn.Linear(20, 8), nn.ReLU(), twice, nn.Tanh(), twice, nn.Linear(8, 3))
+
+
 def alone(model: nn.Module, x: Tensor, y: Tensor, steps: list[Tensor], recipe: Recipe) -> nn.Module:
     learning = [value for value in model.parameters() if value.requires_grad]
     optimizer: torch.optim.Optimizer
@@ -56,7 +69,9 @@ def alone(model: nn.Module, x: Tensor, y: Tensor, steps: list[Tensor], recipe: R
     return model
 
 
-@pytest.mark.parametrize("make", [layered, WithNorm, partly_frozen, convolution], ids=lambda make: make.__name__)
+@pytest.mark.parametrize(
+    "make", [layered, many_functions, WithNorm, partly_frozen, convolution], ids=lambda make: make.__name__
+)
 @pytest.mark.parametrize(
     "recipe",
     [Recipe(epochs=3), Recipe(epochs=3, optimizer="sgd", learning_rate=0.05, weight_decay=0.01)],
@@ -75,6 +90,22 @@ def test_together_is_as_alone(make: Callable[[], nn.Module], recipe: Recipe) -> 
         assert torch.allclose(together[number], expected, atol=2e-3)
         assert torch.allclose(ensemble.member(number)(x), together[number], atol=1e-5)
     assert not torch.allclose(together[0], together[1], atol=0.05)  # the tolerance tells models apart
+
+
+def test_more_models_than_one_block_keep_their_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hush.ensembles._MODELS_AT_ONCE", 5)
+    torch.manual_seed(0)
+    x, y = torch.randn(200, 5, 4), torch.randint(0, 3, (200,))
+    kept = x.clone()
+    parts = [torch.arange(10 * number, 10 * number + 60 + number) for number in range(13)]
+    starts = [layered() for _ in parts]
+    given, recipe = iter(copy.deepcopy(starts)), Recipe(epochs=2)
+    together = train_ensemble(lambda: next(given), x, y, parts, recipe=recipe, rng=Rng.from_seed(3)).outputs(x)
+    orders = row_orders(parts, recipe, Rng.from_seed(3))
+    for number, start in enumerate(starts):
+        expected = alone(start, x, y, [rows[number] for rows in orders], recipe)(x)
+        assert torch.allclose(together[number], expected, atol=2e-3)
+    assert torch.equal(x, kept)
 
 
 def test_each_model_sees_its_rows_once_a_pass() -> None:
@@ -98,6 +129,8 @@ def test_what_cannot_be_trained_together_is_refused() -> None:
     x, y = torch.randn(20, 4), torch.randint(0, 2, (20,))
     with pytest.raises(InvalidValue, match="batch normalisation"):
         train_ensemble(lambda: nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 2)), x, y, [torch.arange(20)])
+    with pytest.raises(InvalidValue, match="two places"):
+        train_ensemble(tied, torch.randn(20, 20), y, [torch.arange(20)])
     with pytest.raises(InvalidValue, match="at least one row"):
         train_ensemble(lambda: nn.Linear(4, 2), x, y, [torch.arange(0)])
     with pytest.raises(InvalidValue, match="optimizer"):

@@ -39,6 +39,12 @@ def secrets():
     others = torch.randint(0, 10, (256, 4), generator=stream)
     return model, SECRET, torch.cat([torch.zeros(256, 1, dtype=torch.int64), others], dim=1)
 
+def writer():
+    return model, torch.zeros(3, 1, dtype=torch.int64), lambda row: "".join(map(str, row)), "xx2812xx"
+
+def stranger():
+    return (*writer()[:3], "a text without digits")
+
 def texts():
     return model, torch.cat([SECRET, torch.tensor([[0, 2, 8, 8, 8]])])
 """
@@ -97,6 +103,10 @@ def test_a_leak_above_the_epsilon_is_a_contradiction(capsys: pytest.CaptureFixtu
         ("exposure", "own.py:wrong"),
         ("extract", "own.py:wrong", "--prefix-length", "2"),
         ("extract", "language.py:texts", "--prefix-length", "9"),
+        ("extract", "language.py:texts"),
+        ("extract", "language.py:writer", "--prefix-length", "2", "--samples", "9"),
+        ("extract", "language.py:texts", "--samples", "9"),
+        ("extract", "language.py:writer", "--samples", "0"),
         ("link", "--released", "nowhere.csv"),
         ("link", "--released", "own.py", "--auxiliary", "own.py"),
     ],
@@ -113,6 +123,20 @@ def test_exposure_and_extraction(capsys: pytest.CaptureFixture[str], desk: Path)
     assert "largest 8.00 bits" in call(capsys, "attack", "exposure", "language.py:secrets").out
     exact = call(capsys, "attack", "extract", "language.py:texts", "--prefix-length", 3, "--json").data["exact"]
     assert (exact["count"], exact["total"]) == (1, 2)
+
+
+def test_extraction_by_sampling(capsys: pytest.CaptureFixture[str], desk: Path) -> None:
+    settings = ("--samples", 50, "--length", 4, "--match-length", 4, "--seed", 1)
+    found = call(capsys, "attack", "extract", "language.py:writer", *settings, "--json").data
+    assert set(found) == {"perplexity", "zlib"}
+    for ranked in found.values():
+        assert (ranked["samples"], ranked["memorised"]) == (50, 1)  # all copies of the secret are one text
+        assert ranked["precision"]["count"] == 1
+    plain = call(capsys, "attack", "extract", "language.py:writer", *settings).out
+    assert "50 texts written" in plain
+    assert "2812" not in plain  # what was found is private
+    other = call(capsys, "attack", "extract", "language.py:stranger", *settings, "--json").data
+    assert [ranked["memorised"] for ranked in other.values()] == [0, 0]
 
 
 def test_linkage_of_files(capsys: pytest.CaptureFixture[str], desk: Path) -> None:

@@ -34,7 +34,20 @@ Seed = Annotated[int | None, typer.Option(parser=options.whole_number, metavar="
 Plot = Annotated[Path | None, typer.Option(metavar="FILE", help="The curves as .png, .svg, .pdf or .html.")]
 Folder = Annotated[Path | None, typer.Option("--folder", metavar="DIR", help="Where the data set's files are.")]
 PrefixLength = Annotated[
-    int, typer.Option(parser=options.whole_number, metavar="WHOLE", help="Tokens in front that are known.")
+    int | None, typer.Option(parser=options.whole_number, metavar="WHOLE", help="Tokens in front that are known.")
+]
+Samples = Annotated[
+    int | None, typer.Option(parser=options.whole_number, metavar="WHOLE", help="Let the model write so many texts.")
+]
+Length = Annotated[
+    int, typer.Option(parser=options.whole_number, metavar="WHOLE", help="With --samples: tokens of each.")
+]
+MatchLength = Annotated[
+    int, typer.Option(parser=options.whole_number, metavar="WHOLE", help="With --samples: characters by heart.")
+]
+Window = Annotated[
+    int | None,
+    typer.Option(parser=options.whole_number, metavar="WHOLE", help="Tokens that the model can look back on."),
 ]
 Released = Annotated[Path | None, typer.Option(metavar="FILE", help="CSV: record, item, rating, perhaps day.")]
 Known = Annotated[Path | None, typer.Option("--auxiliary", metavar="FILE", help="CSV: what the attacker knows.")]
@@ -144,22 +157,38 @@ def exposure(
 
 
 @app.command()
-def extract(factory: Factory, *, prefix_length: PrefixLength, json: options.Json = False) -> None:
-    """Does a language model go on with its training texts? The factory returns (model, sequences), as tokens."""
-    from hush import attacks
+def extract(
+    factory: Factory,
+    *,
+    prefix_length: PrefixLength = None,
+    samples: Samples = None,
+    length: Length = 64,
+    match_length: MatchLength = 50,
+    window: Window = None,
+    seed: Seed = None,
+    json: options.Json = False,
+) -> None:
+    """Does a language model repeat its training texts? By their beginnings, or by letting it write.
+
+    The factory returns (model, sequences) for --prefix-length, and (model, starts, decode, training text) for
+    --samples; starts are tokens, (rows, length), used in turn.
+    """
+    from hush.cli import attack_extract as inner
     from hush.cli.user_code import made_by
 
+    if (prefix_length is None) == (samples is None):
+        raise InvalidValue("say how to extract: --prefix-length WHOLE, or --samples WHOLE.")
     made = made_by(factory)
-    if not isinstance(made, tuple) or len(made) != 2 or not callable(made[0]):
-        raise InvalidValue(f"{factory} must return (model, sequences); got {type(made).__name__}.")
-    found = attacks.extract_from_prefixes(*made, prefix_length=prefix_length)
-    if json:
-        print_json({"exact": found.exact.to_dict(), "within_100_tries": found.within(100).to_dict()})
+    if prefix_length is not None:
+        found, lines = inner.from_prefixes(factory, made, prefix_length)
     else:
-        print_lines(
-            f"word for word from {prefix_length} tokens: {found.exact} of {found.exact.total} texts",
-            f"with a chance of one half within 100 draws: {found.within(100)}",
-        )
+        assert samples is not None
+        wishes = inner.Wishes(samples=samples, length=length, match_length=match_length, window=window, seed=seed)
+        found, lines = inner.by_sampling(factory, made, wishes)
+    if json:
+        print_json(found)
+    else:
+        print_lines(*lines)
 
 
 @app.command()
