@@ -34,6 +34,9 @@ Seed = Annotated[int | None, typer.Option(parser=options.whole_number, metavar="
 Plot = Annotated[Path | None, typer.Option(metavar="FILE", help="The curves as .png, .svg, .pdf or .html.")]
 Folder = Annotated[Path | None, typer.Option("--folder", metavar="DIR", help="Where the data set's files are.")]
 PrefixLength = Annotated[
+    int, typer.Option(parser=options.whole_number, metavar="WHOLE", help="Tokens in front that are known.")
+]
+KnownLength = Annotated[
     int | None, typer.Option(parser=options.whole_number, metavar="WHOLE", help="Tokens in front that are known.")
 ]
 Samples = Annotated[
@@ -160,7 +163,7 @@ def exposure(
 def extract(
     factory: Factory,
     *,
-    prefix_length: PrefixLength = None,
+    prefix_length: KnownLength = None,
     samples: Samples = None,
     length: Length = 64,
     match_length: MatchLength = 50,
