@@ -38,6 +38,11 @@ bench: $(BENCH)/.ready  ## our numbers beside other libraries'
 	$(BENCH)/bin/python -m benchmarks.dpsgd.epoch
 	$(BENCH)/bin/python -m benchmarks.dpsgd.growth
 	$(BENCH)/bin/python -m benchmarks.dpsgd.secure
+	$(BENCH)/bin/python -m benchmarks.mechanisms.run
+	$(BENCH)/bin/python -m benchmarks.pate.cost
+	$(BENCH)/bin/python -m benchmarks.pate.teachers
+	$(BENCH)/bin/python -m benchmarks.attacks.speed
+	$(BENCH)/bin/python -m benchmarks.audit.run
 
 docs: $(VENV)/.docs-ready  ## the documents as a web site, in site/
 	$(VENV)/bin/python -m mkdocs build --strict --quiet

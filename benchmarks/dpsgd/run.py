@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads that spin slow down whatever runs beside them
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 PEERS = ("opacus hooks", "opacus ghost", "jax-privacy")
 
@@ -118,24 +117,26 @@ def memory_row(row: Any) -> dict[str, float]:
 
 
 def main() -> None:
-    import torch
-
-    from benchmarks.dpsgd.models import ROWS
-
     warnings.simplefilter("ignore")
     parser = argparse.ArgumentParser()
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
     parser.add_argument("--no-peers", action="store_true")
-    parser.add_argument("--rows", type=int, nargs="*", default=range(len(ROWS)))
+    parser.add_argument("--rows", type=int, nargs="*")
     options = parser.parse_args()
+    if not options.no_peers:  # threads of two libraries that spin while they wait slow each other down
+        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    import torch
+
+    from benchmarks.dpsgd.models import ROWS
+
     torch.set_num_threads(options.threads)
     if options.no_peers:
         global PEERS
         PEERS = ()
     results = {}
-    for index in options.rows:
+    for index in options.rows or range(len(ROWS)):
         row = ROWS[index]
         results[row.name] = {**time_row(row, options.repeats), "memory": memory_row(row)}
         print(json.dumps({row.name: results[row.name]}), flush=True)
