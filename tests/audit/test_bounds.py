@@ -265,3 +265,20 @@ def test_gaussian_curves_need_a_delta(bound: Callable[..., float]) -> None:
         bound(100, 50, 40, 0.0, 0.05)
     with pytest.raises(InvalidValue, match="above 0"):
         audit.gdp_bound(9, 10, 1, 10, 0.0, 0.05)
+
+
+@pytest.mark.parametrize(
+    ("counts", "values"),
+    [
+        ((473, 984, 755, 1705), (1.01166194, 1.01189079, 1.01148934, 1.01167669)),
+        ((1000, 1010, 10, 10010), (589.27335593, 568.32659563, 613.58766147, 592.63264572)),
+    ],
+)
+def test_asymptotic_ratios_are_those_of_another_library(
+    counts: tuple[int, int, int, int], values: tuple[float, ...]
+) -> None:
+    methods = ("katz_log", "adjusted_log", "bailey", "inverse_sinh")
+    found = [audit.ratio_lower_end(*counts, significance=0.05, method=method) for method in methods]
+    assert found == pytest.approx(values, rel=1e-8)
+    with pytest.raises(InvalidValue, match="adjusted_log"):
+        audit.ratio_lower_end(0, 10, 1, 10, significance=0.05, method="katz_log")

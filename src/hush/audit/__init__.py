@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from hush.audit.one_run_fdp import one_run_fdp_bound as one_run_fdp_bound
     from hush.audit.rates import clopper_pearson_bound as clopper_pearson_bound
     from hush.audit.rates import gdp_bound as gdp_bound
+    from hush.audit.ratios import ratio_lower_end as ratio_lower_end
     from hush.audit.result import AuditResult as AuditResult
     from hush.audit.white_box import WhiteBox as WhiteBox
     from hush.audit.white_box import WhiteBoxAudit as WhiteBoxAudit
@@ -26,6 +27,7 @@ _HOME = {
     "gdp_bound": "rates",
     "one_run_bound": "one_run",
     "one_run_fdp_bound": "one_run_fdp",
+    "ratio_lower_end": "ratios",
 }
 
 __all__ = sorted(_HOME)

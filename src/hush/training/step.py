@@ -12,6 +12,7 @@ from hush.errors import InvalidValue
 from hush.gradients import clipped_sum, physical_batch_size_for
 from hush.gradients.batches import Batch, LossFunction, call, num_examples, split
 from hush.gradients.clipped import Method
+from hush.mechanisms import gaussian
 from hush.privacy import Guarantee
 from hush.rng import Rng
 from hush.training.charges import Charges
@@ -86,7 +87,8 @@ class PrivateGradients:
             raise InvalidValue("the model has no trainable parameter: nothing has requires_grad.")
         self._device = next(iter(self._parameters.values())).device
         self._charges = Charges(plan, account, note=note, block=block, first=first, most=most)
-        self._noise: Noise | None = noise_source(plan, rng or Rng.from_entropy(), first) if plan.private else None
+        self._rng = rng or Rng.from_entropy()
+        self._noise: Noise | None = noise_source(plan, self._rng, first) if plan.private else None
         self._isolation = IsolationGuard()
         self._losses: Losses | None = None
         self._memory_limit, self._physical = memory_limit, plan.physical_batch_size
@@ -168,8 +170,9 @@ class PrivateGradients:
         plan = self.plan
         gradients.update(self._noise.add(gradients, plan.gradient_noise_multiplier * self.clip_norm.value))
         if plan.adaptive is not None:
-            count = {"": torch.tensor([self.clip_norm.centred_count(norms)], dtype=torch.float64)}
-            self.clip_norm.update(float(self._noise.add(count, plan.adaptive.count_stddev)[""]))
+            # One unit moves the count by 1/2; exact noise, as for every released number.
+            count, noise = self.clip_norm.centred_count(norms), 2 * plan.adaptive.count_stddev
+            self.clip_norm.update(float(gaussian(count, sensitivity=0.5, noise_multiplier=noise, rng=self._rng)))
 
     def _plain(self, losses: Losses, lot: Lot) -> StepReport:
         """The twin's step: the ordinary gradient of the sum, over the same divisor."""
