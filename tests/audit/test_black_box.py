@@ -170,7 +170,7 @@ def test_guesses_are_the_ends_of_the_scores() -> None:
         ({"canaries": []}, "data set"),
         ({"canaries": points(3), "num_canaries": 4}, "at most 3"),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else "-".join(value),
 )
 def test_bad_settings_are_refused(change: dict[str, Any], words: str) -> None:
     with pytest.raises(InvalidValue, match=words):
