@@ -145,7 +145,7 @@ def test_fresh_entropy_and_seeds(name: str) -> None:
     """The source is what decides; a seed repeats, and one source gives two releases different noise."""
     release = RELEASES[name][0]
     assert str(release(rng=Rng.from_seed(5))) == str(release(rng=Rng.from_seed(5)))
-    if name in {"laplace", "gaussian", "sum", "mean"}:
+    if name in {"laplace", "gaussian", "sum"}:  # a mean of few values often lands on its bound
         np.random.seed(0)  # noqa: NPY002
         first = release()
         np.random.seed(0)  # noqa: NPY002
