@@ -44,8 +44,8 @@ bench: $(BENCH)/.ready  ## our numbers beside other libraries'
 	$(BENCH)/bin/python -m benchmarks.attacks.speed
 	$(BENCH)/bin/python -m benchmarks.audit.run
 
-docs: $(VENV)/.docs-ready  ## the documents as a web site, in site/
-	$(VENV)/bin/python -m mkdocs build --strict --quiet
+docs: $(VENV)/.docs-ready  ## the documents as a web site, in site/; runs the notebooks
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/python -m mkdocs build --strict --quiet
 
 format: setup  ## put the code into the house's form
 	$(VENV)/bin/ruff check --fix .

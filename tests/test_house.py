@@ -29,13 +29,14 @@ ROWS: tuple[frozenset[str], ...] = (
     frozenset({"errors"}),
     frozenset({"_check"}),
     frozenset({"privacy"}),
-    frozenset({"events", "rng"}),
+    frozenset({"events", "rng", "engines"}),
     frozenset({"accounting", "gradients", "mechanisms", "sampling", "data", "ensembles"}),
     frozenset({"ledger", "audit"}),  # an audit takes functions and knows no training; training uses it
     frozenset({"training", "pate", "linear", "attacks", "features"}),
     frozenset({"prompts", "federated"}),
     frozenset({"report"}),
-    frozenset({"cli", "planner"}),
+    frozenset({"planner"}),
+    frozenset({"cli"}),
 )
 RANK = {room: row for row, rooms in enumerate(ROWS) for room in rooms}
 

@@ -108,3 +108,22 @@ def test_unused_names_never_come_twice() -> None:
     names = [rng.unused(name) for name in ("noise", "noise", "canaries", "noise")]
     assert len(set(names)) == 4
     assert Rng().unused("noise") == names[0]  # each Rng counts for itself, so that a seed repeats
+
+
+def test_children_share_nothing_with_each_other_or_their_parent() -> None:
+    for root in (Rng.from_seed(7), Rng()):
+        family = [root, root.child("rank 0"), root.child("rank 1"), root.child("rank 0").child("rank 0")]
+        words = [tuple(each.cipher_stream("noise").words(8).tolist()) for each in family]
+        assert len(set(words)) == len(family)
+        assert words[1] == tuple(root.child("rank 0").cipher_stream("noise").words(8).tolist())
+        assert [each.is_secret for each in family] == [root.is_secret] * len(family)
+
+
+def test_a_secret_that_is_handed_over_gives_the_same_streams_once() -> None:
+    first, second = Rng(), Rng()
+    secret = first.hand_over()
+    pair = [each.taken_over(secret).stream("sampling").random(5).tolist() for each in (first, second)]
+    assert pair[0] == pair[1]
+    assert first.hand_over() != secret
+    assert first.stream("sampling").random(5).tolist() != pair[0]
+    assert second.taken_over(secret).is_secret

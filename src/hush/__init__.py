@@ -13,11 +13,15 @@ if TYPE_CHECKING:
     from hush import data as data
     from hush import errors as errors
     from hush import events as events
+    from hush import features as features
     from hush import gradients as gradients
     from hush import ledger as ledger
     from hush import linear as linear
     from hush import mechanisms as mechanisms
     from hush import pate as pate
+    from hush import planner as planner
+    from hush import prompts as prompts
+    from hush import report as report
     from hush import rng as rng
     from hush import sampling as sampling
     from hush import training as training
@@ -49,8 +53,8 @@ _HOME = {
     "fit": "hush.training",
 }
 _ROOMS = (
-    "accounting", "attacks", "audit", "data", "errors", "events", "gradients", "ledger", "linear", "mechanisms", "pate",
-    "privacy", "rng", "sampling", "training",
+    "accounting", "attacks", "audit", "data", "errors", "events", "features", "gradients", "ledger", "linear",
+    "mechanisms", "pate", "planner", "privacy", "prompts", "report", "rng", "sampling", "training",
 )  # fmt: skip
 
 __all__ = sorted([*_HOME, *_ROOMS])

@@ -9,6 +9,7 @@
     ├── NoRule                           the tape cannot serve a parameter, and says which and why
     ├── NotLearning (RuntimeError)       a trainable parameter has not moved
     ├── ResumeRefused (ValueError)       a checkpoint does not fit the plan, the model or the ledger
+    ├── WorkerLost (RuntimeError)        a process of a distributed run ended or does not answer
     ├── DataMissing (OSError)            a data set is not at hand, and the message says how to get it
     ├── MissingExtra (ImportError)       an optional dependency is not installed
     └── LedgerError
@@ -56,6 +57,10 @@ class NotLearning(HushError, RuntimeError):
 
 class ResumeRefused(HushError, ValueError):
     """A checkpoint does not fit the plan, the model, the data or the ledger."""
+
+
+class WorkerLost(HushError, RuntimeError):
+    """A process of a distributed run ended or does not answer, so the others cannot go on."""
 
 
 class DataMissing(HushError, OSError):

@@ -91,6 +91,27 @@ class Rng:
         """A repeatable source. Whoever knows the seed can subtract the noise: never release what it made."""
         return cls(seed)
 
+    def child(self, name: str) -> Rng:
+        """A root of its own, as secret as this one; the same name gives the same child.
+
+        >>> Rng.from_seed(7).child("rank 1").label
+        'seed 7'
+        """
+        return self._with_root(self._material(f"child/{name}"))
+
+    def hand_over(self) -> bytes:
+        """A fresh secret of 64 bytes, from which other processes of one run make the same `Rng` by `taken_over`."""
+        return self._material(self.unused("handed over"))
+
+    def taken_over(self, secret: bytes) -> Rng:
+        """An Rng with the root that another process handed over, and this one's label."""
+        return self._with_root(secret)
+
+    def _with_root(self, root: bytes) -> Rng:
+        result = Rng(self.seed)
+        object.__setattr__(result, "_root", root)
+        return result
+
     @property
     def is_secret(self) -> bool:
         """False where somebody could repeat the draws."""
@@ -134,10 +155,10 @@ class Rng:
 
 
 @contextmanager
-def same_draws() -> Iterator[None]:
+def same_draws(seed: int = 0) -> Iterator[None]:
     """Put torch's global generator to a fixed state, and back afterwards: two passes then use the same dropout."""
     import torch
 
     with torch.random.fork_rng():
-        torch.manual_seed(0)
+        torch.manual_seed(seed)
         yield

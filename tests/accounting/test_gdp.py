@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hush import accounting
 from hush.accounting import gdp
 from hush.errors import InvalidValue, UnsupportedEvent
 from hush.events import Composed, Gaussian, GaussianDP, Laplace, NotPrivate, PoissonSampled, Repeated
@@ -122,3 +123,16 @@ def test_clt_adds_phases_and_keeps_full_batches_exact():
     assert gdp.clt_guarantee(full, delta=1e-5, relation="add_remove").epsilon == pytest.approx(4.37717809568, rel=1e-11)
     with pytest.raises(UnsupportedEvent, match="PoissonSampled of Gaussian under replace_one"):
         gdp.clt_guarantee(sampled, delta=1e-5, relation="replace_one")
+
+
+@pytest.mark.parametrize("mu", [0.7, 30.0, 1e3])
+@pytest.mark.parametrize("t", [-29.0, -3.0, -0.1, 2.0])
+def test_delta_where_both_terms_of_the_formula_are_large(mu: float, t: float) -> None:
+    epsilon = max(0.0, mu * t + mu * mu / 2)
+    error = gdp.log_delta_of(epsilon, mu) - true_log_delta(epsilon, mu)
+    assert abs(error) < 1e-12 + 1e-14 * mu
+
+
+def test_the_limit_has_a_number_at_small_noise_too() -> None:
+    event = Repeated(PoissonSampled(Gaussian(0.1), 0.01), 3_000)
+    assert accounting.guarantee(event, delta=1e-5, method="gdp_clt").epsilon > 1e40

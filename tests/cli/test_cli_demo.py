@@ -1,4 +1,4 @@
-"""The demo: it trains, explains, refuses one step too many, and leaves its files."""
+"""The demo: it trains, explains, refuses one step too many, audits, and leaves its files and the report."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from pathlib import Path
 from hush.ledger import Ledger
 from hush.training import Run
 
-FILES = {"run", "epsilon.html", "epsilon.png", "report.txt", "report.json"}
+FILES = {"run", "epsilon.html", "epsilon.png"}
+REPORT = {"report.html", "report.md", "report.json"}
 
 
 def test_demo_runs_twice_and_leaves_a_whole_ledger(tmp_path: Path) -> None:
@@ -21,11 +22,14 @@ def test_demo_runs_twice_and_leaves_a_whole_ledger(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
     assert "differential privacy" in done.stdout.splitlines()[-1]
     assert "One step more is refused: account" in done.stdout
+    assert "no contradiction" in done.stdout
     folder = tmp_path / "demo"
     assert {file.name for file in folder.iterdir()} == FILES
-    report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
-    assert report["epsilon"] <= report["budget"]["epsilon"]
-    assert report["test_accuracy"] > 0.88  # fresh noise: about 93 % on 359 rows, far more than five deviations above
-    assert report["twin_test_accuracy"] > 0.93
-    assert Ledger(folder / "run" / "ledger.db", create=False).verify().head == report["ledger_head"]
-    assert Run.load(folder / "run").guarantee.epsilon == report["epsilon"]
+    assert {file.name for file in (folder / "run").iterdir()} >= REPORT
+    report = json.loads((folder / "run" / "report.json").read_text(encoding="utf-8"))
+    assert report["guarantee"]["epsilon"] <= report["budget"]["epsilon"]
+    assert report["scores"]["private"] > 0.88  # fresh noise: about 93 % on 359 rows, more than five deviations above
+    assert report["scores"]["twin"] > 0.93
+    assert 0 < report["evidence"][0]["evidence"]["epsilon_at_least"] <= report["guarantee"]["epsilon"]
+    assert Ledger(folder / "run" / "ledger.db", create=False).verify().head == report["ledger"]["head"]
+    assert Run.load(folder / "run").guarantee.epsilon == report["guarantee"]["epsilon"]

@@ -146,3 +146,54 @@ def test_missing_account_and_bad_url(capsys: pytest.CaptureFixture[str], path: P
     assert "hotel" in answer.err
     assert call(capsys, "ledger", "show", "nosuch://user:secret@host/db").is_refused()
     assert call(capsys, "ledger").is_refused()
+
+
+def test_runs_are_the_rows_of_a_note(capsys: pytest.CaptureFixture[str], path: Path) -> None:
+    account = Ledger(path).account("hospital")
+    step = events.PoissonSampled(events.Gaussian(noise_multiplier=4.0), sampling_prob=0.01)
+    with account.reserve(step, times=30, block=20, note="run 7", give_back=True) as reservation:
+        for _ in range(25):
+            reservation.step()
+    data = call(capsys, "ledger", "runs", path, "--account", "hospital", "--json").data
+    named = {run["note"]: run for run in data["runs"]}
+    assert list(named) == ["mean age", "[red]\x1b[31m note", "run 7"]
+    assert (named["run 7"]["rows"], named["run 7"]["releases"]) == (2, 25)
+    assert named["mean age"]["alone"]["epsilon"] == pytest.approx(1.0, rel=1e-4)
+    table = call(capsys, "ledger", "runs", path).out
+    assert "give --delta" in next(line for line in table.splitlines() if "bank" in line)
+    assert next(line for line in table.splitlines() if "run 7" in line).split()[-3] == "25"
+
+
+def test_change_cap_is_a_row_of_the_history(capsys: pytest.CaptureFixture[str], path: Path) -> None:
+    words = ("ledger", "change-cap", path, "--account", "hospital", "--delta", "1e-5")
+    assert call(capsys, *words, "--epsilon", "5", "--note", "board").code == 0
+    account = Ledger(path).account("hospital")
+    assert account.cap == Budget(epsilon=5.0, delta=1e-5)
+    assert (account.rows()[-1].kind, account.rows()[-1].note) == ("cap", "board")
+    answer = call(capsys, *words, "--epsilon", "1.2")  # 1.5 is spent already
+    assert answer.code == 1
+    assert "nothing was changed" in answer.err
+    assert Ledger(path).account("hospital").cap == Budget(epsilon=5.0, delta=1e-5)
+    assert call(capsys, *words, "--epsilon", "-1").is_refused()
+
+
+def test_migrate_and_grant_on_a_file(capsys: pytest.CaptureFixture[str], path: Path) -> None:
+    edit(path, "UPDATE hush_ledger SET version = 1")
+    words = ("ledger", "change-cap", path, "--account", "hospital", "--epsilon", "5", "--delta", "1e-5")
+    assert call(capsys, "ledger", "verify", path).code == 0
+    assert call(capsys, *words).is_refused()
+    assert call(capsys, "ledger", "migrate", path).out == "format 1 -> 2\n"
+    assert call(capsys, "ledger", "migrate", path).out == "format 2 already\n"
+    assert call(capsys, *words).code == 0
+    answer = call(capsys, "ledger", "grant", path, "--right", "spend", "--to", "alice")
+    assert answer.is_refused()
+    assert "only a ledger on PostgreSQL" in answer.err
+
+
+def test_the_environment_names_the_ledger(
+    capsys: pytest.CaptureFixture[str], path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HUSH_LEDGER", str(path))
+    assert "hospital" in call(capsys, "ledger", "show").out
+    monkeypatch.delenv("HUSH_LEDGER")
+    assert call(capsys, "ledger", "show").is_refused()

@@ -33,7 +33,8 @@ def test_json_has_the_facts_and_nothing_private(capsys: pytest.CaptureFixture[st
     assert found["sanitised"] is None
     assert "data_dependent" not in answer.out
     assert "do_not_publish" not in found
-    assert {path.name for path in (tmp_path / "run").iterdir()} == {"run.json", "student.safetensors", "ledger.db"}
+    files = {"run.json", "student.safetensors", "ledger.db", "about.json"}
+    assert {path.name for path in (tmp_path / "run").iterdir()} == files
     saved = json.loads((tmp_path / "run" / "run.json").read_text())
     assert len(saved["labels"]) == len(saved["rows_asked"]) == 30
     assert "never release" in saved["randomness"]
@@ -147,3 +148,9 @@ def test_bad_input_is_one_line(
 def test_a_folder_with_something_in_it_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "note").write_text("mine")
     assert pate(capsys, tmp_path, "--epsilon", 1).is_refused()
+
+
+def test_an_unknown_engine_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    answer = call(capsys, "pate", "--data", "digits", "--epsilon", 1, "--engine", "spark")
+    assert answer.is_refused()
+    assert "local, ray" in answer.err

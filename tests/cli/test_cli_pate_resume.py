@@ -65,7 +65,7 @@ def test_a_killed_run_goes_on_with_its_labels(capsys: pytest.CaptureFixture[str]
     assert charges(folder) == before
     assert answer.data["answered"] == 12
     assert json.loads((folder / "run.json").read_text())["labels"] == labels
-    assert {path.name for path in folder.iterdir()} == {"run.json", "student.safetensors", "ledger.db"}
+    assert {path.name for path in folder.iterdir()} == {"run.json", "student.safetensors", "ledger.db", "about.json"}
     again = pate(capsys, folder, "--resume")
     assert again.is_refused()
     assert "finished" in again.err

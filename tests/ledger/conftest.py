@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from benchmarks.ledger.postgres_server import PostgresServer, binaries
 from ledger_step import STEP
+from sqlalchemy import text
 
 from hush import Budget, events
 from hush.ledger import Ledger, store
+from hush.ledger.server import server_engine
 
 
 @pytest.fixture(autouse=True)
@@ -36,3 +40,37 @@ def filled(ledger: Ledger) -> Ledger:
             reservation.step()
     ledger.account("bank", relation="replace_one").charge(events.Laplace(scale=2.0), note="naïve ☂")
     return ledger
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """One real server for all tests, on a free loopback port."""
+    if binaries() is None:
+        pytest.skip("no PostgreSQL server on this machine; on Debian: apt install postgresql")
+    with PostgresServer() as server:
+        speak(server.url(), "CREATE DATABASE empty")
+        yield server
+
+
+@pytest.fixture
+def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
+    """A database without a ledger; what a test makes there is gone after it."""
+    yield from without_ledger(postgres_server.url())
+
+
+@pytest.fixture
+def empty_postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
+    """A second database without a ledger."""
+    yield from without_ledger(postgres_server.url("empty"))
+
+
+def without_ledger(url: str) -> Iterator[str]:
+    yield url
+    speak(url, "DROP TABLE IF EXISTS hush_rows, hush_heads, hush_ledger")
+
+
+def speak(url: str, statement: str) -> None:
+    engine = server_engine(url)
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(text(statement))
+    engine.dispose()

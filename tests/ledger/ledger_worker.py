@@ -58,7 +58,8 @@ def die_before_commit(account: Account, name: str) -> None:
 
     def append_and_die(connection: Connection, row: Row) -> None:
         append(connection, row)
-        connection.exec_driver_sql("PRAGMA cache_spill = 1")
+        if connection.dialect.name == "sqlite":
+            connection.exec_driver_sql("PRAGMA cache_spill = 1")
         os.kill(os.getpid(), signal.SIGKILL)
 
     queries.append = append_and_die

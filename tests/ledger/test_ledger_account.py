@@ -212,3 +212,43 @@ def test_account_event_is_the_sum_of_all_rows(
     reread = Ledger.open(path, create=False).account("hospital")
     assert Counter(dict(events.flat(reread.event))) == +truth
     assert [row.event for row in reread.rows()[1 : len(charged) + 1]] == charged
+
+
+def test_account_change_of_cap_holds_for_every_copy(ledger: Ledger) -> None:
+    one = ledger.account("hospital", cap=Budget(epsilon=1.0, delta=0.0))
+    other = ledger.account("hospital")
+    other.charge(events.PureDP(epsilon=0.25))
+    one.change_cap(Budget(epsilon=2.0, delta=0.0))
+    other.charge(events.PureDP(epsilon=1.5))
+    assert other.cap == Budget(epsilon=2.0, delta=0.0)
+    with pytest.raises(BudgetExceeded, match=r"more than the new cap of 1\.5"):
+        one.change_cap(Budget(epsilon=1.5, delta=0.0))
+    one.change_cap(Budget(epsilon=1.8, delta=0.0))
+    with pytest.raises(BudgetExceeded):  # it fitted under the cap of before
+        other.charge(events.PureDP(epsilon=0.2))
+    assert [row.kind for row in one.rows()] == ["open", "charge", "cap", "charge", "cap"]
+    assert [row.event for row in one.rows()][2] is None
+    with pytest.raises(InvalidValue, match="cap must be a Budget"):
+        one.change_cap(None)  # type: ignore[arg-type]
+
+
+def test_account_that_looked_ahead_keeps_a_lowered_cap(ledger: Ledger) -> None:
+    account = ledger.account("hospital", cap=Budget(epsilon=100.0, delta=0.0))
+    for _ in range(40):
+        account.charge(events.PureDP(epsilon=0.1))
+    ledger.account("hospital").change_cap(Budget(epsilon=4.25, delta=0.0))
+    account.charge(events.PureDP(epsilon=0.1))
+    account.charge(events.PureDP(epsilon=0.1))
+    with pytest.raises(BudgetExceeded):
+        account.charge(events.PureDP(epsilon=0.1))
+    assert len(account.rows()) == 1 + 40 + 1 + 2
+
+
+@pytest.mark.parametrize("fit", [1, 2, 3, 7, 50])
+def test_account_that_looks_ahead_spends_all_that_fits_and_no_more(ledger: Ledger, fit: int) -> None:
+    account = ledger.account("hospital", cap=Budget(epsilon=0.1 * fit + 0.05, delta=0.0))
+    for _ in range(fit):
+        account.charge(events.PureDP(epsilon=0.1))
+    with pytest.raises(BudgetExceeded):
+        account.charge(events.PureDP(epsilon=0.1))
+    account.charge(events.PureDP(epsilon=0.04))

@@ -117,8 +117,8 @@ def test_ledger_refuses_a_newer_format_triggers_and_truncation(filled: Ledger, p
         with closing(sqlite3.connect(path)) as connection:
             connection.executescript(script)
 
-    changed("UPDATE hush_ledger SET version = 2")
-    with pytest.raises(UnreadableFile, match="format 2 and this Hush reads format 1"):
+    changed("UPDATE hush_ledger SET version = 3")
+    with pytest.raises(UnreadableFile, match="format 3 and this Hush reads format 2"):
         Ledger(path)
     changed("CREATE TRIGGER t AFTER INSERT ON hush_rows BEGIN DELETE FROM hush_rows WHERE number = 3; END")
     with pytest.raises(UnreadableFile, match="trigger 't'"):

@@ -16,7 +16,8 @@ from hush import Budget, Ledger, events
 from hush.ledger import Row
 
 WORKER = Path(__file__).with_name("ledger_worker.py")
-FIT = 120  # charges of epsilon 0.01 under the cap, at delta 0 where epsilons add
+RACING, KILLED = 16, 8
+FIT = 160  # charges of epsilon 0.01 under the cap, at delta 0 where epsilons add
 CAP = Budget(epsilon=0.01 * FIT + 0.005, delta=0.0)
 STEPS_FIT = 700
 STEPS_CAP = Budget(epsilon=0.01 * STEPS_FIT + 0.005, delta=0.0)
@@ -27,10 +28,10 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="kill -9 is a PO
 class Workers:
     """Processes that have loaded everything and do one task each, started together."""
 
-    def __init__(self, task: str, path: Path, number: int) -> None:
-        self._notes = path.parent / "heard"
+    def __init__(self, task: str, target: str | Path, folder: Path, number: int) -> None:
+        self._notes = folder / "heard"
         self._notes.mkdir()
-        command = [sys.executable, str(WORKER), task, str(path), str(self._notes), str(number)]
+        command = [sys.executable, str(WORKER), task, str(target), str(self._notes), str(number)]
         self._host = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
         self._ids = [int(word) for word in self._hear().split()]
         self._tell("go")
@@ -75,14 +76,19 @@ def by_worker(rows: tuple[Row, ...], index: int) -> list[Row]:
     return [row for row in rows if row.note == f"worker-{index}"]
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_processes_charging_one_account_lose_nothing_and_keep_the_cap(path: Path, seed: int) -> None:
-    Ledger(path).account("hospital", cap=CAP)
-    workers = Workers("charge_until_refused", path, 10)
-    workers.kill(5, seed=seed)
+@pytest.fixture(params=["sqlite", "postgresql"])
+def target(request: pytest.FixtureRequest, path: Path) -> str:
+    """A file, and a database on a real server."""
+    return str(path) if request.param == "sqlite" else str(request.getfixturevalue("postgres_url"))
+
+
+def test_processes_charging_one_account_lose_nothing_and_keep_the_cap(target: str, tmp_path: Path) -> None:
+    Ledger(target).account("hospital", cap=CAP)
+    workers = Workers("charge_until_refused", target, tmp_path, RACING)
+    workers.kill(KILLED, seed=1)
     heard, codes = workers.finish()
-    assert codes[5:] == [0] * 5
-    ledger = Ledger.open(path, create=False)
+    assert codes[KILLED:] == [0] * (RACING - KILLED)
+    ledger = Ledger.open(target, create=False)
     rows = ledger.account("hospital").rows()
     assert ledger.verify().rows == len(rows) == FIT + 1  # the survivors spent all that fits, and not one more
     assert ledger.account("hospital").spent().epsilon <= CAP.epsilon
@@ -90,19 +96,19 @@ def test_processes_charging_one_account_lose_nothing_and_keep_the_cap(path: Path
         mine = [row.number for row in by_worker(rows, index)]
         told = [int(line.split()[1]) for line in lines if line.startswith("charged")]
         assert told == mine[: len(told)]
-        assert len(mine) - len(told) <= (1 if index < 5 else 0)  # a killed one may have missed its last answer
-    assert all(lines[-1] == "refused" for lines in heard[5:])
-    assert any(lines[-1] != "refused" for lines in heard[:5]), "the kills came too late to test anything"
+        assert len(mine) - len(told) <= (1 if index < KILLED else 0)  # a killed one may have missed its last answer
+    assert all(lines[-1] == "refused" for lines in heard[KILLED:])
+    assert any(lines[-1] != "refused" for lines in heard[:KILLED]), "the kills came too late to test anything"
 
 
-def test_processes_reservations_waste_at_most_a_block_and_hide_nothing(path: Path) -> None:
-    Ledger(path).account("hospital", cap=STEPS_CAP)
-    workers = Workers("step_until_refused", path, 8)
+def test_processes_reservations_waste_at_most_a_block_and_hide_nothing(target: str, tmp_path: Path) -> None:
+    Ledger(target).account("hospital", cap=STEPS_CAP)
+    workers = Workers("step_until_refused", target, tmp_path, 8)
     workers.kill(4, seed=3)
     heard, codes = workers.finish()
     assert codes[4:] == [0] * 4
     assert any(lines[-1] != "refused" for lines in heard[:4]), "the kills came too late to test anything"
-    ledger = Ledger.open(path, create=False)
+    ledger = Ledger.open(target, create=False)
     rows = ledger.account("hospital").rows()
     ledger.verify()
     assert all(row.kind == "reserve" for row in rows[1:])  # nothing is given back
@@ -113,24 +119,24 @@ def test_processes_reservations_waste_at_most_a_block_and_hide_nothing(path: Pat
         assert steps <= reserved <= steps + (9 + 1 if index < 4 else 0)
 
 
-def test_processes_that_open_one_ledger_at_once_agree(path: Path) -> None:
-    heard, codes = Workers("open_at_once", path, 8).finish()
+def test_processes_that_open_one_ledger_at_once_agree(target: str, tmp_path: Path, path: Path) -> None:
+    heard, codes = Workers("open_at_once", target, tmp_path, 8).finish()
     assert codes == [0] * 8
     assert sorted(lines[0] for lines in heard) == [f"opened {number}" for number in range(1, 9)]
-    assert Ledger(path).verify().rows == 9
-    assert sorted(entry.name for entry in path.parent.iterdir()) == [path.name, "heard"]
+    assert Ledger(target).verify().rows == 9
+    assert sorted({entry.name for entry in tmp_path.iterdir()} | {path.name}) == [path.name, "heard"]
 
 
-def test_processes_killed_before_commit_charge_nothing(path: Path) -> None:
-    account = Ledger(path).account("hospital", cap=CAP)
+def test_processes_killed_before_commit_charge_nothing(target: str, tmp_path: Path) -> None:
+    account = Ledger(target).account("hospital", cap=CAP)
     account.charge(events.PureDP(epsilon=0.01))
-    assert Workers("die_before_commit", path, 1).finish() == ([[]], [-9])
+    assert Workers("die_before_commit", target, tmp_path, 1).finish() == ([[]], [-9])
     assert len(account.rows()) == 2
     assert account.charge(events.PureDP(epsilon=0.01)).number == 2
-    assert Ledger(path).verify().rows == 3
+    assert Ledger(target).verify().rows == 3
 
 
-def test_processes_killed_after_commit_stay_charged(path: Path) -> None:
-    account = Ledger(path).account("hospital", cap=CAP)
-    assert Workers("die_after_commit", path, 1).finish() == ([[]], [-9])
+def test_processes_killed_after_commit_stay_charged(target: str, tmp_path: Path) -> None:
+    account = Ledger(target).account("hospital", cap=CAP)
+    assert Workers("die_after_commit", target, tmp_path, 1).finish() == ([[]], [-9])
     assert [row.note for row in account.rows()] == ["", "worker-0"]

@@ -14,7 +14,15 @@ import safetensors.numpy
 import hush
 from hush.errors import HushError, InvalidValue, UnreadableFile
 from hush.ledger import Ledger
-from hush.linear import PrivateLinearRegression, PrivateLogisticRegression, PrivateTheilSen, load, repeats, save
+from hush.linear import (
+    PrivateLinearRegression,
+    PrivateLogisticRegression,
+    PrivateSoftmaxHead,
+    PrivateTheilSen,
+    load,
+    repeats,
+    save,
+)
 
 MODELS = {
     "two classes": PrivateLogisticRegression(1.0, data_norm=3.0, classes=["no", "yes"], random_state=1),
@@ -23,6 +31,9 @@ MODELS = {
     "adassp": PrivateLinearRegression(1.0, 1e-6, bounds=((0.0, numpy.array([1.0, 2.0])), (0, 3))),
     "ridge": PrivateLinearRegression(1.0, None, "output", (2.0, 3.0), fit_intercept=False),
     "theil-sen": PrivateTheilSen(1.0, (0, 1), (0, 3)),
+    "softmax head": PrivateSoftmaxHead(
+        1.0, 1e-5, classes=[0, 1, 2], data_norm=2.0, steps=3, spent=hush.events.Gaussian(20.0)
+    ),
 }
 
 
@@ -32,7 +43,7 @@ def saved(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Any, Path, nu
     model = MODELS[request.param]
     x = numpy.random.default_rng(0).uniform(size=(200, 1 if request.param == "theil-sen" else 2))
     y: Any = x[:, 0]
-    if isinstance(model, PrivateLogisticRegression):
+    if isinstance(model, PrivateLogisticRegression | PrivateSoftmaxHead):
         known = numpy.asarray(model.classes)
         y = known[(y * len(known)).astype(int)]
     account = Ledger(tmp_path / "ledger.db").account("rows", cap=None, relation=model.relation)
@@ -61,7 +72,7 @@ def edit(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
 
 
 def other_event(facts: dict[str, Any]) -> None:
-    facts["event"] = hush.events.to_dict(hush.events.PureDP(0.01))
+    facts["event"] = facts["charged"] = hush.events.to_dict(hush.events.PureDP(0.01))
 
 
 @pytest.mark.parametrize(
@@ -71,6 +82,7 @@ def other_event(facts: dict[str, Any]) -> None:
         (lambda facts: facts["guarantee"].update(delta=0.5), "is not that of its event"),
         (lambda facts: facts["settings"].update(relation="zero_out"), "relation|is not that of its event"),
         (other_event, "the ledger do not say the same"),
+        (lambda facts: facts.update(charged=hush.events.to_dict(hush.events.PureDP(0.01))), "do not belong together"),
         (lambda facts: facts.update(account="nobody"), "nobody"),
         (lambda facts: facts.update(format=9), "format 9"),
         (lambda facts: facts.update(model="mlp"), "hush.Run.load"),

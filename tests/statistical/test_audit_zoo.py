@@ -267,7 +267,7 @@ def white_box(plan: TrainingPlan, num_canaries: int, seed: int) -> AuditResult:
     )
     model, data, loss = audit.model(nn.Linear(3, 2)), audit.dataset(points()), audit.loss(loss_fn)
     private = PrivateGradients(model, plan, rng=Rng.from_seed(3 * seed + 1))
-    private._isolation._checked = True  # the same model every time
+    private._engine._isolation._checked = True  # the same model every time
     for batch in plan.batches(data, rng=Rng.from_seed(3 * seed + 2)):
         report = private.backward(loss, batch)
         audit.see(model.noisy_sum(plan.expected_batch_size), report.clip_norm)

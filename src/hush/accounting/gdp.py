@@ -53,9 +53,8 @@ def log_delta_of(epsilon: float, mu: float) -> float:
         nodes, weights = _gauss_legendre()
         points = t + mu * nodes
         return log_density + math.log(mu * float(weights @ (1 - points * _mills(points))))
-    if t < 0:
-        log_second = epsilon + float(special.log_ndtr(-t - mu))
-        return math.log(float(special.ndtr(-t)) - math.exp(log_second))
+    if t < -30:  # 1 - delta is below 1e-190
+        return 0.0
     return log_density + math.log(float(_mills(t)) - float(_mills(t + mu)))
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from hush import _check
+from hush.attacks.shadow_shelf import ShadowShelf
 from hush.attacks.signals import Floats, Labels, Model, Outputs, answers, as_labels, log_odds, log_probabilities
+from hush.engines import Engine, Local, engine_of
 from hush.ensembles import Ensemble, Recipe, train_ensemble
 from hush.errors import InvalidValue
 from hush.rng import Rng
@@ -155,18 +158,65 @@ def train_shadows_with(
     count: int = 16,
     outputs: Outputs = "logits",
     workers: int = 1,
+    engine: str | Engine = "local",
+    folder: str | Path | None = None,
     rng: Rng | None = None,
 ) -> Shadows:
     """Train shadow models by a function of your own, `train(rows, classes) -> model`, such as one that calls `fit`.
 
-    With `workers` above 1 they train in as many processes; `train` and its models must then be picklable.
+    Args:
+        train: Gets some of the rows and their classes, and gives a model as a function.
+        x: The pool's rows.
+        y: Their classes, whole numbers.
+        count: How many models. An even number: each row is then in half of them.
+        outputs: Whether the models say logits or probabilities.
+        workers: As many processes of this machine; `train` and its models must then be picklable.
+        engine: "local", "ray" or `hush.engines.Ray(address=...)`: the models on the cores or machines of a cluster.
+        folder: What each model says of the pool is kept there as it comes, to go on after an interruption. The models
+            themselves are not kept: such shadows answer for the pool alone.
+        rng: Where the halves come from.
     """
     included = coin_flips(_check.whole("count", count, least=2), len(x), rng=rng or Rng.from_entropy())
-    parts = [np.flatnonzero(row) for row in included]
-    if _check.whole("workers", workers) == 1:
-        models = [train(x[part], y[part]) for part in parts]
-    else:
+    runner = engine_of(engine)
+    if _check.whole("workers", workers) > 1:
+        if not isinstance(runner, Local) or folder is not None:
+            raise InvalidValue("workers are processes of this machine; leave them out with an engine or a folder.")
+        runner = _Processes(workers)
+    if folder is not None:
+        shelf = ShadowShelf(Path(folder), included, x, y, outputs)
+        missing = [number for number in range(count) if shelf.read(number) is None]
+        parts = (np.flatnonzero(shelf.included[number]) for number in missing)
+        runner.run(
+            partial(_answer_pool, train),
+            parts,
+            shared=(x, y),
+            done=lambda index, said: shelf.write(missing[index], said),
+        )
+        return Shadows(x, y, shelf.included, shelf.predictor(x), outputs)
+    models: dict[int, Model] = {}
+    parts = (np.flatnonzero(row) for row in included)
+    runner.run(partial(_train_on, train), parts, shared=(x, y), done=models.__setitem__)
+    return Shadows(
+        x, y, included, lambda rows: np.stack([answers(models[number], rows) for number in range(count)]), outputs
+    )
+
+
+class _Processes:
+    """Several processes of this machine, by joblib."""
+
+    def __init__(self, workers: int) -> None:
+        self._workers = workers
+
+    def run(self, task: Any, items: Any, *, shared: tuple[Any, ...] = (), done: Any) -> None:
         from joblib import Parallel, delayed  # type: ignore[import-untyped]
 
-        models = list(Parallel(n_jobs=workers)(delayed(train)(x[part], y[part]) for part in parts))
-    return Shadows(x, y, included, lambda rows: np.stack([answers(model, rows) for model in models]), outputs)
+        for number, result in enumerate(Parallel(n_jobs=self._workers)(delayed(task)(item, *shared) for item in items)):
+            done(number, result)
+
+
+def _train_on(train: Train, part: Any, x: Any, y: Any) -> Model:
+    return train(x[part], y[part])
+
+
+def _answer_pool(train: Train, part: Any, x: Any, y: Any) -> Any:
+    return answers(train(x[part], y[part]), x)

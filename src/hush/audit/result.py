@@ -31,6 +31,7 @@ class AuditResult:
         rate_at_least: A lower end of how often the guesses are right, at `accusation_significance`.
         accusation_significance: The chance of accusing a training that keeps its promise.
         accusation: Evidence at that significance, where the guarantee claims less than the event costs.
+        roc: Points (share of the absent called in, share of the present called in) of the canaries, by falling score.
         verdict: "CONTRADICTION", "doubtful: ..." or "no contradiction".
     """
 
@@ -42,6 +43,7 @@ class AuditResult:
     rate_at_least: float
     accusation_significance: float
     accusation: Evidence | None = None
+    roc: tuple[tuple[float, float], ...] = field(default=(), repr=False)
     verdict: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -78,6 +80,7 @@ class AuditResult:
             "accusation_significance": self.accusation_significance,
             "accusation": None if self.accusation is None else self.accusation.to_dict(),
             "is_weak": self.is_weak,
+            "roc": [list(point) for point in self.roc],
         }
 
     @classmethod
@@ -91,6 +94,7 @@ class AuditResult:
             evidence=_evidence(data["evidence"]),
             guarantee=guarantee,
             accusation=None if accusation is None else _evidence(accusation),
+            roc=tuple((float(false), float(true)) for false, true in data.get("roc", ())),
             **{name: data[name] for name in numbers},
         )
 

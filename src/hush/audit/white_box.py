@@ -17,7 +17,7 @@ chosen after looking. See docs/theory/gdp-audit.md.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy
 from numpy.typing import NDArray
@@ -34,6 +34,7 @@ from hush.rng import Rng
 
 _RULES = (1.0, 0.5, 0.25, 0.125)  # the noise that each guessing rule supposes, over the claimed one
 
+_ROC_POINTS = 200
 _HUGE = 1e12  # contributions, over the clip norm; whatever is beyond leaves no doubt
 
 
@@ -129,7 +130,7 @@ class WhiteBoxAudit(GradientCanaries):
         """The guesses against the claim, for the steps that were seen."""
         if not self.step:
             raise InvalidValue("no step was seen; call see() with the noisy sum of every step.")
-        return judge(
+        result = judge(
             [int(right) for right in (self.guesses() == self.coins).sum(axis=1)],
             self.num_canaries,
             Repeated(self._step_event, self.step),
@@ -140,6 +141,7 @@ class WhiteBoxAudit(GradientCanaries):
             accusation_significance=significance_of(accusation_significance),
             guarantee=guarantee,
         )
+        return replace(result, roc=_roc(self.scores[0], self.coins))
 
     def _log_ratio(self, along: NDArray[numpy.float64]) -> NDArray[numpy.float64]:
         """log of (1 - q + q e^t) with t = (y - 1/2) / s^2, against its mirror image where a canary is never absent."""
@@ -148,6 +150,16 @@ class WhiteBoxAudit(GradientCanaries):
         if self.relation != "replace_one":
             return up
         return up - _log_mixture(q, (-along - 0.5) / s**2)
+
+
+def _roc(scores: NDArray[numpy.float64], coins: NDArray[numpy.bool_]) -> tuple[tuple[float, float], ...]:
+    """The rates of all thresholds, at most a few hundred of them; equal scores go together."""
+    order = numpy.argsort(-scores, kind="stable")
+    ends = numpy.append(numpy.flatnonzero(numpy.diff(scores[order])), len(order) - 1)
+    true, false = (numpy.cumsum(found[order])[ends] / max(1, found.sum()) for found in (coins, ~coins))
+    # evenly along the curve's own logarithm, so that the few canaries that an attack is sure of stay in sight
+    chosen = numpy.unique(numpy.geomspace(1, len(ends), min(len(ends), _ROC_POINTS)).round().astype(int) - 1)
+    return ((0.0, 0.0), *zip(false[chosen].tolist(), true[chosen].tolist(), strict=True))
 
 
 def _log_mixture(prob: float, exponent: NDArray[numpy.float64]) -> NDArray[numpy.float64]:

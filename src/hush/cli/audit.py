@@ -13,6 +13,7 @@ from hush.errors import InvalidValue
 
 if TYPE_CHECKING:
     from hush.audit import AuditResult
+    from hush.events import Event
     from hush.privacy import Evidence
 
 Target = Annotated[str, typer.Argument(metavar="RUN_OR_MODULE", help="A run's folder, or file.py:factory.")]
@@ -38,6 +39,10 @@ Seed = Annotated[
     int | None, typer.Option(parser=options.whole_number, metavar="WHOLE", help="Repeat an audit, for tests.")
 ]
 
+Out = Annotated[
+    Path | None, typer.Option("--out", metavar="DIR", help="Keep what was found there, or in the run, for hush report.")
+]
+
 
 def audit(
     target: Target,
@@ -52,6 +57,7 @@ def audit(
     num_guesses: NumGuesses = None,
     num_runs: NumRuns = 200,
     seed: Seed = None,
+    out: Out = None,
     json: options.Json = False,
 ) -> None:
     """Attack a training and hold what is found against its guarantee; exit code 1 is a CONTRADICTION.
@@ -64,19 +70,22 @@ def audit(
 
     rng = Rng.from_entropy() if seed is None else Rng.from_seed(seed)
     if Path(target).is_dir():
-        result, source = _of_run(Path(target), num_canaries, significance, again, rng)
+        result, source, event = _of_run(Path(target), num_canaries, significance, again, rng)
+        _keep(out, result, source, event)
         _report(result, source, json)
         return
     made = _made(target)
     if len(made) == 4:
         with waiting("training with canaries"):
             result = _white_box(*made, num_canaries, significance, rng)
+        _keep(out, result, "a training of your model and data", made[0].event)
         _report(result, "a training of your model and data", json)
         return
     if delta is None:
         raise InvalidValue("--delta is needed for a train function: no plan says it.")
     with waiting("training with canaries"):
         evidence = _black_box(made, delta, canaries, method, num_canaries, num_guesses, num_runs, significance, rng)
+    _keep(out, evidence, "a training of your own code, by its model alone", None)
     _report_black_box(evidence, epsilon, json)
 
 
@@ -102,17 +111,24 @@ def _made(target: str) -> tuple[Any, ...]:
 
 def _of_run(
     folder: Path, num_canaries: int | None, significance: float, again: bool, rng: Any
-) -> tuple[AuditResult, str]:
+) -> tuple[AuditResult, str, Event]:
     from hush.training import Run
 
     run = Run.load(folder)
     if run.audit is not None and not again:
-        return run.audit, "the training itself, when it ran"
+        return run.audit, "the training itself, when it ran", run.event
     from dataclasses import replace
 
     with waiting("carrying out the plan with canaries"):
         result = _stand_in(replace(run.plan, budget=None, spare_steps=0), num_canaries, significance, rng)
-    return result, "the plan, carried out anew on made-up rows: your model and data were not touched"
+    return result, "the plan, carried out anew on made-up rows: your model and data were not touched", run.plan.event
+
+
+def _keep(out: Path | None, found: AuditResult | Evidence, source: str, event: Event | None) -> None:
+    if out is not None:
+        from hush.report import save_audit
+
+        save_audit(out, found, source=source, event=event)
 
 
 def _stand_in(plan: Any, num_canaries: int | None, significance: float, rng: Any) -> AuditResult:

@@ -11,13 +11,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from hush import _check
-from hush.cli.output import waiting
+from hush import _check, report
+from hush.cli.output import console, waiting
 from hush.cli.recipes import MOMENTUM, Recipe, default_delta, recipe_for
 from hush.cli.task import Task, test_score
 from hush.errors import InvalidValue
 from hush.ledger import Account, Ledger
 from hush.privacy import Budget, Relation
+from hush.report.live import Live
 from hush.rng import Rng
 from hush.training import PrivateGradients, Run, TrainingPlan, fit
 
@@ -196,6 +197,7 @@ def carry_out(
     ledger: str | None = None,
     account: str | None = None,
     resume: bool = False,
+    live: bool = False,
 ) -> Outcome:
     """Train, then the twin, then test both; the run is in the folder when this returns."""
     start = time.perf_counter()
@@ -204,6 +206,7 @@ def carry_out(
     twin = copy.deepcopy(model) if wishes.twin else None
     books, entry = _books(ledger, account or task.name, settled.plan)
     optimizer, scheduler = _optimizer(model, settled, settled.learning_rate)
+    page = _live_page(task, settled, folder) if live else None
     run = fit(
         settled.plan,
         model,
@@ -218,10 +221,11 @@ def carry_out(
         dataset_name=task.name,
         people=task.people if settled.plan.unit == "person" else None,
         rng=rng,
+        callbacks=() if page is None else (page,),
     )
     if twin is not None:
         _train_twin(task, twin, settled)
-    return Outcome(
+    outcome = Outcome(
         settled=settled,
         run=run,
         folder=folder,
@@ -230,6 +234,46 @@ def carry_out(
         score=test_score(task, model),
         twin_score=None if twin is None else test_score(task, twin),
         notes=_notes(task, run, settled),
+    )
+    _describe(task, outcome)
+    if page is not None:
+        written = report.write(folder)
+        page.finish(run.steps, run.guarantee.epsilon, written[0])
+    return outcome
+
+
+def _live_page(task: Task, settled: Settled, folder: Path) -> Live:
+    """A page that follows the training; where it is, is said on stderr at once."""
+    plan = settled.plan
+    page = Live(
+        folder,
+        title=f"{task.name}: {settled.model}, training privately",
+        event=plan.event,
+        steps=plan.steps,
+        delta=plan.delta,
+        relation=plan.relation,
+        budget=plan.budget,
+    )
+    console(stderr=True).print(f"live: {page.page.resolve().as_uri()}", soft_wrap=True)
+    return page
+
+
+def _describe(task: Task, outcome: Outcome) -> None:
+    """What the plan does not know, for the report."""
+    settled, score = outcome.settled, outcome.score
+    twin = None if outcome.twin_score is None else outcome.twin_score[1]
+    report.describe(
+        outcome.folder,
+        data=task.name,
+        model=settled.model,
+        public_data=task.public,
+        scores=None if score is None else report.Scores(name=score[0], private=score[1], twin=twin),
+        facts={
+            "examples, public figure": settled.num_examples,
+            "optimizer": settled.optimizer,
+            "learning rate": settled.learning_rate,
+        },
+        notes=outcome.notes,
     )
 
 

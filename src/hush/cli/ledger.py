@@ -1,4 +1,4 @@
-"""`hush ledger show` and `hush ledger verify`: what was spent, and whether the record is whole."""
+"""`hush ledger`: what was spent and by which run, whether the record is whole, and who may do what."""
 
 from __future__ import annotations
 
@@ -17,7 +17,13 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="What was spent on each data set, and whether the record is whole.", rich_markup_mode=None)
 
-Target = Annotated[str, typer.Argument(metavar="PATH_OR_URL", help="A ledger file, or the URL of its database.")]
+Target = Annotated[
+    str,
+    typer.Argument(metavar="PATH_OR_URL", envvar="HUSH_LEDGER", help="A ledger file, or the URL of its database."),
+]
+Epsilon = Annotated[float, typer.Option(metavar="NUMBER", help="The new cap.")]
+Note = Annotated[str, typer.Option(metavar="TEXT", help="Why, for the record.")]
+Role = Annotated[str, typer.Option("--to", metavar="ROLE", help="A database role.")]
 AccountName = Annotated[str | None, typer.Option("--account", metavar="NAME", help="One account, with all its rows.")]
 AtDelta = Annotated[
     float | None, typer.Option("--delta", metavar="NUMBER", help="Delta for accounts that have no cap.")
@@ -46,6 +52,71 @@ def show(target: Target, account: AccountName = None, delta: AtDelta = None, jso
     if account is not None:
         rows = accounts[0].rows()
         print_table(f"rows of {account}", _ROWS, [_row_text(row) for row in rows], numbers=("row", "count"))
+
+
+@app.command()
+def runs(target: Target, account: AccountName = None, delta: AtDelta = None, json: options.Json = False) -> None:
+    """Every run (rows with one note): when it charged, how many releases, and what they would cost alone."""
+    from hush.cli import ledger_runs
+    from hush.ledger import Ledger
+
+    ledger = Ledger.open(target, create=False)
+    accounts = ledger.accounts() if account is None else (ledger.account(account),)
+    found = [run for item in accounts for run in ledger_runs.runs_of(item, delta)]
+    if json:
+        print_json({"runs": [run.to_dict() for run in found]})
+        return
+    title = f"{len(found)} run" + ("" if len(found) == 1 else "s")
+    numbers = ("rows", "releases", "epsilon alone", "delta")
+    print_table(title, ledger_runs.COLUMNS, [run.cells() for run in found], numbers=numbers)
+
+
+@app.command("change-cap")
+def change_cap(
+    target: Target,
+    account: Annotated[str, typer.Option("--account", metavar="NAME", help="The account.")],
+    epsilon: Epsilon,
+    delta: options.Delta,
+    note: Note = "",
+    json: options.Json = False,
+) -> None:
+    """Raise or lower the cap of an account, by a row of its history. On PostgreSQL this is for keepers."""
+    from hush.ledger import Ledger
+    from hush.privacy import Budget
+
+    changed = Ledger.open(target, create=False).account(account)
+    before = changed.cap
+    row = changed.change_cap(Budget(epsilon=epsilon, delta=delta), note)
+    if json:
+        print_json({"account": account, "row": row.number, "cap": {"epsilon": epsilon, "delta": delta}})
+    else:
+        print_lines(f"{account}: cap {before} -> {changed.cap}, row {row.number}")
+
+
+@app.command()
+def grant(
+    target: Target,
+    right: Annotated[str, typer.Option("--right", metavar="NAME", help="read, spend, keep or none.")],
+    to: Role,
+) -> None:
+    """On PostgreSQL: let a database role read, spend under the caps, or keep (open accounts and change caps)."""
+    from hush.ledger import Ledger
+
+    ledger = Ledger.open(target, create=False)
+    if right == "none":
+        ledger.revoke(to)
+    else:
+        ledger.grant(right, to)
+    print_lines(f"{to}: {right}")
+
+
+@app.command()
+def migrate(target: Target) -> None:
+    """Bring a ledger of an earlier Hush to the newest format."""
+    from hush.ledger import Ledger
+
+    before, after = Ledger.open(target, create=False).migrate()
+    print_lines(f"format {before} -> {after}" if before != after else f"format {after} already")
 
 
 @app.command()

@@ -13,7 +13,9 @@ from hush.cli.output import print_json, print_lines, print_table
 from hush.errors import InvalidValue
 
 MODELS = ("logistic", "linear", "theil-sen")
-_STEPWISE = ("steps", "epochs", "clip_norm", "learning_rate", "expected_batch_size", "module", "unit", "resume")
+_STEPWISE = (
+    *("steps", "epochs", "clip_norm", "learning_rate", "expected_batch_size", "module", "unit", "resume", "live"),
+)
 
 Method = Annotated[
     str | None,
@@ -50,12 +52,14 @@ def is_asked(params: dict[str, Any]) -> bool:
 def run(params: dict[str, Any], place: Path) -> None:
     """Read the rows, charge, fit, test, save, print."""
     from hush import linear
+    from hush.privacy import Budget
 
     _refuse_stepwise(params)
     rows = _rows(params)
     model = _model(params, rows)
     start = time.perf_counter()
-    account, books = _account(params, model, rows, place)
+    budget = Budget(epsilon=model.epsilon, delta=getattr(model, "delta", None) or 0.0)
+    account, books = open_account(params, budget, rows.name, place)
     model.fit(*_targets(model, rows.x, rows.y, rows), account=account)
     score = _score(model, rows)
     twin = (
@@ -63,8 +67,25 @@ def run(params: dict[str, Any], place: Path) -> None:
     )
     linear.save(model, place, account=account, ledger=books)
     fitted = Fitted(model, place, score, None if twin is None else twin[1], time.perf_counter() - start)
+    _describe(params, rows, fitted)
     facts = _facts(params, rows, fitted)
     print_json(facts) if params["json"] else _print(facts)
+
+
+def _describe(params: dict[str, Any], rows: Any, fitted: Fitted) -> None:
+    from hush import report
+    from hush.cli.task import is_table
+
+    name, value = fitted.score
+    scores = None if value != value else report.Scores(name=name, private=value, twin=fitted.twin)
+    report.describe(
+        fitted.folder,
+        data=rows.name,
+        model=params["model"],
+        public_data=not is_table(params["data"]),
+        scores=scores,
+        notes=rows.notes,
+    )
 
 
 def _refuse_stepwise(params: dict[str, Any]) -> None:
@@ -168,18 +189,17 @@ def _score(model: Any, rows: Any) -> tuple[str, float]:
     return name, float(model.score(*_targets(model, rows.test_x, rows.test_y, rows)))
 
 
-def _account(params: dict[str, Any], model: Any, rows: Any, place: Path) -> tuple[Any, str | None]:
+def open_account(params: dict[str, Any], budget: Any, data: str, place: Path) -> tuple[Any, str | None]:
     """The account to charge, and the shared ledger it is in; None for the run's own."""
     from hush.ledger import Ledger
-    from hush.privacy import Budget, check_relation
+    from hush.privacy import check_relation
 
-    budget = Budget(epsilon=model.epsilon, delta=getattr(model, "delta", None) or 0.0)
     relation = check_relation(params["relation"])
     if params["ledger"] is None:
         place.mkdir(parents=True, exist_ok=True)
         return Ledger(place / "ledger.db").account("training", cap=budget, relation=relation), None
     ledger = Ledger(params["ledger"])
-    name = params["account"] or rows.name
+    name = params["account"] or data
     known = any(account.name == name for account in ledger.accounts())
     return ledger.account(name, cap=None if known else budget, relation=relation), params["ledger"]
 

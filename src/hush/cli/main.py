@@ -15,11 +15,11 @@ from typing import Annotated, Any
 
 import typer
 
-from hush.cli import attack, audit, calibrate, doctor, epsilon, explain, ledger, pate, train
+from hush.cli import attack, audit, calibrate, doctor, epsilon, explain, ledger, pate, plan, prompt, report, train
 from hush.cli.output import one_line
 from hush.errors import BudgetExceeded, HushError
 
-_QUICK = frozenset({"epsilon", "calibrate", "explain", "ledger"})
+_QUICK = frozenset({"epsilon", "calibrate", "explain", "ledger", "report"})
 FINE, DOES_NOT_HOLD, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
 _EXAMPLES = """
@@ -39,6 +39,9 @@ Examples:
   Why is it this number, and which theorem says so?
     hush explain --noise-multiplier 4 --sampling-prob 0.01 --steps 10000 --delta 1e-5
 \b
+  Move sliders and see what a training costs, on a page of this machine
+    hush plan
+\b
   Train privately: a data set by name, or a table of your own
     hush train --data digits --epsilon 3
     hush train --data my.csv --target outcome --write-schema schema.json
@@ -55,6 +58,9 @@ Examples:
 \b
   Does an attack contradict what a run claims?
     hush audit runs/digits-1
+\b
+  What does a run prove, and what does it mean for one person?
+    hush report runs/digits-1 --open
 \b
   What was spent, and was the ledger edited?
     hush ledger show budget.db
@@ -75,9 +81,12 @@ app.command("calibrate", short_help="The noise that a budget asks for.")(calibra
 app.command("explain", short_help="Why it costs that, by theorem.")(explain.explain)
 app.command("train", short_help="Train a model privately.")(train.train)
 app.command("pate", short_help="Teachers vote, a student learns.")(pate.pate)
+app.command("report", short_help="What a run proves, as a page.")(report.report)
 app.command("audit", short_help="Attack a training and hold that against its guarantee.")(audit.audit)
+app.command("plan", short_help="Plan a training on a local page.")(plan.plan)
 app.command("doctor", short_help="Can this model be trained privately?")(doctor.doctor)
 app.add_typer(attack.app, name="attack", short_help="What does a model or a release tell?")
+app.add_typer(prompt.app, name="prompt", short_help="Adapt a language model privately.")
 app.add_typer(ledger.app, name="ledger", short_help="What was spent, and is it whole?")
 
 

@@ -44,7 +44,10 @@ Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Where th
 TeachersFolder = Annotated[
     Path | None, typer.Option(metavar="DIR", help="Keep the votes there, private, to go on after an interruption.")
 ]
-LedgerPlace = Annotated[str | None, typer.Option("--ledger", metavar="PATH_OR_URL", help="A ledger shared by runs.")]
+LedgerPlace = Annotated[
+    str | None,
+    typer.Option("--ledger", metavar="PATH_OR_URL", envvar="HUSH_LEDGER", help="A ledger shared by runs."),
+]
 AccountName = Annotated[str | None, typer.Option("--account", metavar="NAME", help="Its account; the data's name.")]
 Plot = Annotated[Path | None, typer.Option("--plot", metavar="DIR", help="Draw what the queries cost, there.")]
 ShowPrivate = Annotated[
@@ -56,6 +59,9 @@ Sanitise = Annotated[
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in --out, after an interruption.")]
 Folder = Annotated[Path | None, typer.Option("--folder", metavar="DIR", help="Where the data set's files are.")]
+EngineName = Annotated[
+    str, typer.Option("--engine", metavar="NAME", help="Where teachers train: local, or ray (RAY_ADDRESS names it).")
+]
 
 
 def pate(
@@ -84,12 +90,15 @@ def pate(
     plot: Plot = None,
     show_private: ShowPrivate = False,
     folder: Folder = None,
+    engine: EngineName = "local",
     json: options.Json = False,
 ) -> None:
     """Label public rows by a noisy vote of teachers, and train a student on them that may be published."""
     from hush.cli import pate_job, pate_vote
+    from hush.engines import engine_of as check_engine
     from hush.privacy import check_relation
 
+    check_engine(engine)
     if data is None:
         raise InvalidValue("name the data: --data mnist.")
     if epsilon is None:
@@ -117,7 +126,7 @@ def pate(
     begun = pate_job.begin(parts, wishes, place, ledger=ledger, account=account, resume=resume, with_votes=show_private)
     if not json:
         print_plan(parts, wishes, settled)
-    outcome = pate_job.carry_out(parts, wishes, settled, begun, teachers_folder=teachers_folder)
+    outcome = pate_job.carry_out(parts, wishes, settled, begun, teachers_folder=teachers_folder, engine=engine)
     drawn = _draw(plot, parts, wishes, outcome, show_private)
     if json:
         print_json(to_dict(parts, wishes, outcome, drawn, show_private))

@@ -11,7 +11,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from hush import _check, data
+from hush import _check, data, report
 from hush.cli import pate_models
 from hush.cli.pate_progress import RELEASE, Payer, Progress, Released
 from hush.cli.pate_vote import Aggregator, Release, Wishes, settle_release, settle_vote, split_budget
@@ -20,6 +20,7 @@ from hush.data import Dataset
 from hush.errors import BudgetExceeded, InvalidValue
 from hush.events import Composed
 from hush.ledger import Account, Ledger
+from hush.ledger.store import shown_place
 from hush.pate import PateCost, UnpublishableEpsilon, VoteCounts, cost_of, train_student, train_teachers
 from hush.pate.fixmatch import FixMatch
 from hush.pate.queries import choose_queries
@@ -152,7 +153,8 @@ def begin(
 ) -> Begun:
     """Open the folder, or the folder of an interrupted run if what is asked for is the same."""
     name = account or parts.dataset.name
-    request = {"data": parts.dataset.name, "ledger": ledger, "account": name, **asdict(wishes)}
+    shown = None if ledger is None else shown_place(ledger)
+    request = {"data": parts.dataset.name, "ledger": shown, "account": name, **asdict(wishes)}
     progress = Progress(folder, request, resume=resume)
     if with_votes and progress.has_labels:
         raise InvalidValue("--show-private needs the votes, which an interrupted run does not keep; leave it out.")
@@ -160,7 +162,13 @@ def begin(
 
 
 def carry_out(
-    parts: Parts, wishes: Wishes, settled: Settled, begun: Begun, *, teachers_folder: Path | None = None
+    parts: Parts,
+    wishes: Wishes,
+    settled: Settled,
+    begun: Begun,
+    *,
+    teachers_folder: Path | None = None,
+    engine: str = "local",
 ) -> Outcome:
     """Train, ask, pay, train the student; everything that may be published is in the folder when this returns."""
     start = time.perf_counter()
@@ -169,7 +177,7 @@ def carry_out(
     payer = Payer(_account(begun.ledger, begun.account, settled.budget, wishes.relation, folder), progress.run)
     votes, dependent, released = None, None, progress.released(payer)
     if released is None:
-        votes, cost, released = _ask(parts, wishes, settled, payer, rng, teachers_folder)
+        votes, cost, released = _ask(parts, wishes, settled, payer, rng, teachers_folder, engine)
         progress.keep(released)
         dependent = cost.data_dependent
     if not released.answered.any():
@@ -189,11 +197,12 @@ def carry_out(
         seconds=time.perf_counter() - start,
     )
     _save(outcome, wishes, progress)
+    _describe(outcome, parts, begun)
     return outcome
 
 
 def _ask(
-    parts: Parts, wishes: Wishes, settled: Settled, payer: Payer, rng: Rng, teachers_folder: Path | None
+    parts: Parts, wishes: Wishes, settled: Settled, payer: Payer, rng: Rng, teachers_folder: Path | None, engine: str
 ) -> tuple[VoteCounts, PateCost, Released]:
     """Train the teachers, pay, and ask. The release is paid first, so that the labels cannot use up its share."""
     release, seed = settled.release, None if wishes.seed is None else rng
@@ -205,7 +214,7 @@ def _ask(
     seen = look(parts.public)
     rows = choose_queries(seen, settled.queries, rng=Rng.from_seed(0))  # public rows: nobody's secret
     teachers = trained(parts, wishes, wishes.teachers, look(parts.dataset.train.tensors[0]), rng, seed, teachers_folder,
-                       queries=seen[rows])  # fmt: skip
+                       queries=seen[rows], engine=engine)  # fmt: skip
     votes = teachers.votes()
     if due is not None:
         payer.charge(due, RELEASE)
@@ -250,6 +259,7 @@ def trained(
     folder: Path | None = None,
     *,
     queries: Tensor | None = None,
+    engine: str = "local",
 ) -> Teachers:
     """So many teachers on the private rows, as the teachers see them."""
     make, recipe = pate_models.teacher(wishes.teacher, parts.dataset, rows[0].numel(), rng)
@@ -259,6 +269,7 @@ def trained(
         parts.dataset.train.tensors[1],
         number,
         None if parts.dataset.people is None else parts.dataset.people.numpy(),
+        engine,
         num_classes=parts.dataset.num_classes,
         relation=wishes.relation,
         recipe=recipe,
@@ -273,6 +284,22 @@ def _account(target: str | None, name: str, budget: Budget, relation: Relation, 
     ledger = Ledger(folder / "ledger.db" if target is None else target)
     is_known = any(account.name == name for account in ledger.accounts())
     return ledger.account(name, cap=None if is_known else budget, relation=relation)
+
+
+def _describe(outcome: Outcome, parts: Parts, begun: Begun) -> None:
+    """What run.json does not say, for the report. The data have a name here, so their rows are public."""
+    place = None if begun.ledger is None else repr(Ledger(begun.ledger))[len("Ledger('") : -2]  # without a password
+    report.describe(
+        outcome.folder,
+        data=parts.dataset.name,
+        model=outcome.settled.method,
+        public_data=True,
+        unit=parts.dataset.unit,
+        ledger=place,
+        account=begun.account,
+        scores=report.Scores(name="test_accuracy", private=outcome.test_accuracy),
+        facts={"share of right labels": outcome.label_accuracy, "test rows": outcome.test_rows},
+    )
 
 
 def _save(outcome: Outcome, wishes: Wishes, progress: Progress) -> None:

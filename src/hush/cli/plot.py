@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hush.cli.curves import STYLES, Curve, curves, spread
+from hush.cli.curves import curves, spread
 from hush.errors import InvalidValue, MissingExtra
+from hush.report.curves import STYLES, Curve
 
 if TYPE_CHECKING:
     from hush.events import Event

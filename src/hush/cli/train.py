@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hush.cli import linear_train, options
+from hush.cli import feature_train, linear_train, options
 from hush.cli.output import print_json, print_lines, print_table, round_down
 from hush.errors import InvalidValue
 
@@ -59,9 +59,13 @@ Seed = Annotated[
 ]
 Secure = Annotated[bool, typer.Option("--secure", help="Noise from a cryptographic generator, safe in floats.")]
 NoTwin = Annotated[bool, typer.Option("--no-twin", help="Do not train the twin without privacy.")]
-LedgerPlace = Annotated[str | None, typer.Option("--ledger", metavar="PATH_OR_URL", help="A ledger shared by runs.")]
+LedgerPlace = Annotated[
+    str | None,
+    typer.Option("--ledger", metavar="PATH_OR_URL", envvar="HUSH_LEDGER", help="A ledger shared by runs."),
+]
 AccountName = Annotated[str | None, typer.Option("--account", metavar="NAME", help="Its account; the data's name.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in --out, after a crash.")]
+LivePage = Annotated[bool, typer.Option("--live", help="Write a page that shows epsilon as the steps are taken.")]
 Module = Annotated[
     str | None,
     typer.Option("--module", metavar="FILE:FACTORY", help="Your own model, or (model, loss_fn, dataset)."),
@@ -107,6 +111,7 @@ def train(
     ledger: LedgerPlace = None,
     account: AccountName = None,
     resume: Resume = False,
+    live: LivePage = False,
     module: Module = None,
     target: Target = None,
     schema: SchemaFile = None,
@@ -120,9 +125,13 @@ def train(
     y_bounds: linear_train.YBounds = None,
     classes: linear_train.Classes = None,
     features: linear_train.Features = None,
+    recipe: feature_train.RecipeName = None,
     json: options.Json = False,
 ) -> None:
     """Train privately: a data set by name, a table with a public schema, or your own code."""
+    if recipe is not None:
+        feature_train.run(context.params, _place(out, recipe, resume))
+        return
     if write_schema is None and linear_train.is_asked(context.params):
         linear_train.run(context.params, _place(out, str(data), resume))
         return
@@ -144,7 +153,7 @@ def train(
     settled = job.settle(task, wishes)
     if not json:
         print_plan(task, settled)
-    outcome = job.carry_out(task, wishes, settled, place, ledger=ledger, account=account, resume=resume)
+    outcome = job.carry_out(task, wishes, settled, place, ledger=ledger, account=account, resume=resume, live=live)
     if json:
         print_json(to_dict(task, outcome))
     else:

@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -37,6 +38,12 @@ from hush.gradients.precision import wide
 from hush.gradients.uses import Rows, Use, is_dense
 
 Method = Literal["auto", "tape", "vectorized", "looped"]
+
+_MOST_HELD = 2**24  # bytes kept for the sums, above which a batch is worked on in pieces: less memory, and cache
+_LEAST_SHARE = 16  # ... if that is so many times what the parameters take, since every piece adds to all of them
+_LEAST_PIECE = 32  # examples
+
+_held: WeakKeyDictionary[nn.Module, float] = WeakKeyDictionary()  # bytes for each example, as last seen
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +70,8 @@ def clipped_sum(
     """The sum over examples of the gradient of `loss_fn(model, *batch)`, each clipped to `clip_norm` (L2).
 
     `groups` gives the person to whom each example belongs: a person's gradients are added, then clipped together.
-    `physical_batch_size` bounds how many examples are computed at once; the result is the same.
+    `physical_batch_size` bounds how many examples are computed at once; the result is the same. If it is None, models
+    whose maps are large beside their parameters have large batches cut in a few pieces.
     """
     clip_norm = _check.positive("clip_norm", clip_norm)
     _check.one_of("method", method, ("auto", *METHODS))
@@ -77,7 +85,8 @@ def clipped_sum(
         return ClippedSum(zeros, torch.zeros(0), 0, methods.remembered(model, method))
     pieces = [
         _one_piece(model, trainable, loss_fn, piece, clip_norm, method, clipping, members)
-        for piece, members in _pieces(batch, units, physical_batch_size)
+        for part, own in _begun(model, batch, units, physical_batch_size)
+        for piece, members in _pieces(part, own, _fitting(model, trainable, part, physical_batch_size))
     ]
     return pieces[0] if len(pieces) == 1 else _added(pieces)
 
@@ -88,6 +97,29 @@ def _units(groups: Tensor | None, batch: Batch) -> Tensor | None:
     if not isinstance(groups, Tensor) or groups.shape != (num_examples(batch),) or groups.is_floating_point():
         raise InvalidValue("groups must be whole numbers, one for each example of the batch.")
     return torch.unique(groups, return_inverse=True)[1]
+
+
+def _begun(
+    model: nn.Module, batch: Batch, units: Tensor | None, size: int | None
+) -> Iterator[tuple[Batch, Tensor | None]]:
+    """The batch; for a model that was not seen before a few examples come first, to tell what each takes."""
+    if size is None and units is None and model not in _held and num_examples(batch) > 2 * _LEAST_PIECE:
+        _held[model] = 0.0
+        yield take(batch, slice(0, _LEAST_PIECE)), None
+        batch = take(batch, slice(_LEAST_PIECE, None))
+    yield batch, units
+
+
+def _fitting(model: nn.Module, trainable: dict[str, nn.Parameter], batch: Batch, size: int | None) -> int | None:
+    """How many examples to compute at once: `size`, or by what this model's examples took before; None for all."""
+    if size is not None:
+        return size
+    count = num_examples(batch)
+    held = _held.get(model, 0.0) * count
+    if held <= max(_MOST_HELD, _LEAST_SHARE * sum(value.nbytes for value in trainable.values())):
+        return None
+    pieces = max(2, math.ceil(held / (2 * _MOST_HELD)))
+    return max(_LEAST_PIECE, -(-count // pieces))
 
 
 def _pieces(batch: Batch, units: Tensor | None, size: int | None) -> Iterator[tuple[Batch, Tensor | None]]:
@@ -124,6 +156,8 @@ def _one_piece(
         if uses is None:
             with kept(model, batch) as own:
                 return _looped(model, loss_fn, own, clip_norm, clipping, units)
+    found = {_place(tensor): tensor.nbytes for some in uses.values() for use in some for tensor in use.held()}
+    _held[model] = sum(found.values()) / num_examples(batch)
     with torch.no_grad():
         if units is not None:
             index, present = _members(units)

@@ -9,7 +9,8 @@
 For pairs, with P(s, t) = <x_s, x_t> over pixels of the padded input and Q the same of the output gradients,
 |gradient|^2 = sum over kernel offsets o of <P(. + o, . + o), Q>, so windows are never written out.
 
-Which is quickest depends on shapes and machine. It is tried once for each shape and then kept.
+Which is quickest depends on shapes and machine. It is tried once for each shape, for few and for many examples, and
+then kept.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ def use_of(inputs: Tensor, outputs: Tensor, settings: Settings) -> Use:
     ways = _ways(inputs, outputs, settings)
     if len(ways) == 1:
         return next(iter(ways.values()))(inputs, outputs, settings)
-    key = (settings, inputs.shape[1:], inputs.dtype, inputs.device.type)
+    key = (settings, inputs.shape[1:], inputs.dtype, inputs.device.type, len(inputs) > _MOST_GROUPS)
     if key not in _quickest:
         _quickest[key] = _raced(ways, inputs, outputs, settings)
     return ways[_quickest[key]](inputs, outputs, settings)

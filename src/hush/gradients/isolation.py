@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -25,6 +25,8 @@ _SHUFFLES = 3  # different first examples are tried
 _PROBES = 2  # examples whose whole gradient is compared
 _TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.bfloat16: 5e-2, torch.float16: 2e-2}
 
+Change = Callable[[Tensor], Tensor]
+
 
 def check_isolation(model: nn.Module, loss_fn: LossFunction, batch: Batch, *, method: str = "auto") -> None:
     """Raise `NotIsolated`, naming the layer, where one example changes another's loss, gradient or a buffer.
@@ -35,16 +37,18 @@ def check_isolation(model: nn.Module, loss_fn: LossFunction, batch: Batch, *, me
     if count < 2:
         raise InvalidValue(f"check_isolation needs at least 2 examples, to see whether they mix; got {count}.")
     few = take(batch, slice(0, min(count, _MOST_EXAMPLES)))
+    shuffles: list[Change] = [partial(_shuffled, seed) for seed in range(_SHUFFLES)]
     with _undisturbed(model):
-        changes: list[Callable[[Tensor], Tensor]] = [partial(_shuffled, seed) for seed in range(_SHUFFLES)]
-        for change in (*changes, _masked):
-            _check_change(model, loss_fn, few, change)
-        _check_gradients(model, loss_fn, few, method)
+        before = _Pass(model, loss_fn, mapped(Tensor.clone, few))
+        for change in (*shuffles, _masked):
+            _check_change(model, loss_fn, few, change, before)
+        _check_gradients(model, loss_fn, few, method, before)
 
 
-def _check_change(model: nn.Module, loss_fn: LossFunction, batch: Batch, change: Callable[[Tensor], Tensor]) -> None:
+def _check_change(model: nn.Module, loss_fn: LossFunction, batch: Batch, change: Change, before: _Pass) -> None:
     changed = mapped(change, batch)
-    before = _Pass(model, loss_fn, batch)
+    if change is _masked and all(map(torch.equal, tensors(batch), tensors(changed))):
+        return  # nothing that could be a mask
     try:
         after = _Pass(model, loss_fn, changed)
     except (RuntimeError, IndexError, ValueError):
@@ -53,7 +57,7 @@ def _check_change(model: nn.Module, loss_fn: LossFunction, batch: Batch, change:
         raise
     if _differ(before.losses[1:], after.losses[1:]):
         raise NotIsolated(_blame(before, after))
-    for before_row, after_row in zip(before.gradients(), after.gradients(), strict=True):
+    for before_row, after_row in zip(before.gradients, after.gradients, strict=True):
         if _differ(before_row, after_row):
             raise NotIsolated(_blame(before, after))
     if before.buffer is not None:
@@ -63,10 +67,9 @@ def _check_change(model: nn.Module, loss_fn: LossFunction, batch: Batch, change:
         )
 
 
-def _check_gradients(model: nn.Module, loss_fn: LossFunction, batch: Batch, method: str) -> None:
+def _check_gradients(model: nn.Module, loss_fn: LossFunction, batch: Batch, method: str, plain: _Pass) -> None:
     """The method's norms against plain backward passes of single losses."""
-    plain = _Pass(model, loss_fn, batch)
-    expected = torch.stack([torch.linalg.vector_norm(row) for row in plain.gradients()])
+    expected = torch.stack([torch.linalg.vector_norm(row) for row in plain.gradients])
     with same_draws():
         total = clipped_sum(model, loss_fn, batch, 1.0, method=method)  # type: ignore[arg-type]
     found = total.norms[1 : 1 + len(expected)].to(expected.dtype)
@@ -103,8 +106,12 @@ class _Pass:
 
         return hook
 
-    def gradients(self) -> Iterator[Tensor]:
+    @cached_property
+    def gradients(self) -> list[Tensor]:
         """The whole gradient of each of a few losses, none of them the changed example's."""
+        return list(self._gradients())
+
+    def _gradients(self) -> Iterator[Tensor]:
         weights = [value for value in self._model.parameters() if value.requires_grad]
         for index in range(1, min(1 + _PROBES, len(self.losses))):
             if not self.losses.requires_grad:
@@ -145,8 +152,10 @@ def _hint(kind: str) -> str:
 
 def _differ(one: Tensor, other: Tensor) -> bool:
     one, other = one.detach(), other.detach()
+    if torch.equal(one, other):  # the usual case, and far cheaper than the rest
+        return False
     if not one.is_floating_point():
-        return not torch.equal(one, other)
+        return True
     limit = _TOLERANCE.get(one.dtype, 1e-4)
     scale = torch.nan_to_num(one).abs().max() if one.numel() else 0.0
     return not torch.allclose(one, other, rtol=limit, atol=limit * float(scale) + 1e-12, equal_nan=True)

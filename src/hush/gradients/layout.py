@@ -85,6 +85,8 @@ def tag(shape: Sequence[int], layout: Layout, count: int) -> Tensor:
 
 def read_tag(tagged: Tensor, count: int, like: Iterable[Layout] = ()) -> Layout:
     """The layout that an array of example numbers shows; `like` are those of what it was made of."""
+    if not tagged.numel():
+        return UNKNOWN
     axes = [axis for axis in range(tagged.ndim) if tagged.stride(axis) != 0 and tagged.size(axis) > 1]
     if len(axes) == 1:
         place: list[Any] = [0] * tagged.ndim

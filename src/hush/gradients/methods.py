@@ -68,10 +68,17 @@ def _say(model: nn.Module, name: str, reason: BaseException) -> None:
     warnings.warn(f"{type(model).__name__} is not served by {name} but by {following}: {text}", stacklevel=6)
 
 
-def taped(model: nn.Module, loss_fn: LossFunction, batch: Batch, *, tolerant: bool = False) -> tuple[Tape, Tensor]:
+def taped(
+    model: nn.Module,
+    loss_fn: LossFunction,
+    batch: Batch,
+    *,
+    tolerant: bool = False,
+    parameters: Mapping[str, nn.Parameter] | None = None,
+) -> tuple[Tape, Tensor]:
     """The tape after one forward and one backward pass, and the losses; tolerant: refusals are noted, not raised."""
     count = num_examples(batch)
-    tape = Tape(model, count, tolerant=tolerant)
+    tape = Tape(model, count, tolerant=tolerant, parameters=parameters)
 
     def entered(tensor: Tensor) -> Tensor:
         alias = tensor.detach()

@@ -68,19 +68,30 @@ _tap: Callable[..., Tensor] = Tap.apply
 
 
 class Tape(TorchFunctionMode):
-    """One forward and backward pass of a model on a batch of `count` examples."""
+    """One forward and backward pass of a model on a batch of `count` examples.
 
-    def __init__(self, model: nn.Module, count: int, *, tolerant: bool = False) -> None:
+    `parameters` are those that the forward pass sees, where they are not the model's own: gathered from shards.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        count: int,
+        *,
+        tolerant: bool = False,
+        parameters: Mapping[str, nn.Parameter] | None = None,
+    ) -> None:
         super().__init__()
         self.count, self._tolerant = count, tolerant
         self.refused: dict[str, str] = {}  # parameter -> why, where refusals are tolerated
-        self.parameters = {name: value for name, value in model.named_parameters() if value.requires_grad}
+        seen = dict(model.named_parameters()) if parameters is None else parameters
+        self.parameters = {name: value for name, value in seen.items() if value.requires_grad}
         self._names = {id(value): name for name, value in self.parameters.items()}
         self._uses: dict[str, list[Use]] = {}
         self._derived: dict[int, tuple[Tensor, list[Use]]] = {}
         self.served: dict[str, set[str]] = {}  # parameter -> functions that used it, for the doctor
         self._inside: list[FunctionType] = []
-        self._met: set[int] = set()  # weights that have met the batch
+        self._met: dict[int, Tensor] = {}  # weights that have met the batch; held, so that no id is used again
         self.is_final = False  # whether the tape's own backward pass has begun
         self.anchor = torch.zeros((), requires_grad=True)
 
@@ -136,7 +147,7 @@ class Tape(TorchFunctionMode):
 
     def _meet(self, func: Any, args: Any, kwargs: Any) -> Any:
         tensors = [*_tensors(args), *_tensors(kwargs.values())]
-        self._met.update(id(tensor) for tensor in tensors if self.is_weight(tensor))
+        self._met.update({id(tensor): tensor for tensor in tensors if self.is_weight(tensor)})
         known = RULES.get(func)
         try:
             if known is None:

@@ -15,14 +15,15 @@ from sqlalchemy import Connection
 from hush import _check, accounting
 from hush.errors import BudgetExceeded, HushError, InvalidValue
 from hush.events import Composed, Event, Gaussian, GaussianDP, from_json, to_json
-from hush.ledger import queries
-from hush.ledger.chain import History, Row, composed, is_storable, next_row
+from hush.ledger import migrations, queries
+from hush.ledger.chain import History, Row, composed, is_storable, next_row, opening
 from hush.ledger.reservation import Reservation
 from hush.ledger.store import GUARD, Store
 from hush.privacy import Budget, Guarantee, Relation, round_up
 
 LONGEST_NOTE = 1000
 MOST_STEPS = 2**31 - 1  # in one block
+MOST_AHEAD = 1024  # charges of one event that one look at the accountant may serve
 FIXED_IN_ADVANCE = "holds if the events were chosen before their results were seen"
 
 
@@ -38,7 +39,9 @@ class Account:
     def __init__(self, store: Store, history: History) -> None:
         self._store = store
         self._history = history
-        self._fitting: Mapping[Event, int] = {}  # the last composition that was shown to fit under the cap
+        self._fitting: Mapping[Event, int] = {}  # the last composition that was shown to fit under this cap:
+        self._fitting_cap: Budget | None = None
+        self._ahead: tuple[Event | None, int] = (None, 1)  # how many of one event the next look asks for
 
     @property
     def name(self) -> str:
@@ -47,7 +50,7 @@ class Account:
 
     @property
     def cap(self) -> Budget | None:
-        """The most that may be spent, fixed when the account was opened; None if there is no limit."""
+        """The most that may be spent, as of the last look at the ledger; None if there is no limit."""
         return self._history.cap
 
     @property
@@ -82,6 +85,27 @@ class Account:
         _content(event)
         return Reservation(self, event, times=times, block=block, note=_check_note(note), give_back=give_back)
 
+    def change_cap(self, cap: Budget, note: str = "") -> Row:
+        """Raise or lower the cap, by a row of the history; on PostgreSQL this is for keepers.
+
+        Raises:
+            BudgetExceeded: what was spent already does not fit under the new cap. Nothing was changed.
+        """
+        if not isinstance(cap, Budget):
+            raise InvalidValue(f"cap must be a Budget, such as Budget(epsilon=3.0, delta=1e-5); got {cap!r}.")
+        content, note = opening(cap, self.relation), _check_note(note)
+
+        def decide() -> Row:
+            spent = self._cost(self._history.counts(), cap.delta)
+            if not cap.allows(spent):
+                raise BudgetExceeded(
+                    f"account {self.name!r} has spent {round_up(spent.epsilon)} at delta {cap.delta:.3g}, more than "
+                    f"the new cap of {cap.epsilon:g}; nothing was changed."
+                )
+            return next_row(self._history, kind="cap", content=content, note=note)
+
+        return self._append(decide, version=2)
+
     def spent(self, delta: float | None = None) -> Guarantee:
         """What all charges together cost, at `delta` or at the cap's delta."""
         counts = self._current_counts()
@@ -96,9 +120,10 @@ class Account:
         A `PureDP` event of this epsilon still fits. Events compose better than their sum, so others may fit too:
         ask `would_exceed`.
         """
+        counts = self._current_counts()  # and the cap of the same moment
         if self.cap is None:
             return math.inf
-        rest = self.cap.epsilon - self.spent().epsilon
+        rest = self.cap.epsilon - self._cost(counts, self.cap.delta).epsilon
         return max(0.0, float(numpy.nextafter(rest, -math.inf)))
 
     def would_exceed(self, event: Event) -> bool:
@@ -152,8 +177,10 @@ class Account:
 
         return self._append(decide)
 
-    def _append(self, decide: Callable[[], Row]) -> Row:
+    def _append(self, decide: Callable[[], Row], *, version: int = 1) -> Row:
         def work(connection: Connection) -> Row:
+            if version > 1:
+                migrations.require(connection, version, self._store.place)
             queries.catch_up(connection, self._history, lock=True)
             row = decide()
             queries.append(connection, row)
@@ -175,12 +202,29 @@ class Account:
         if self.cap is None:
             return True
         counts = self._history.counts(event, count)
-        if all(times <= self._fitting.get(part, 0) for part, times in counts.items()):
-            return True  # part of a composition that was already shown to fit
+        if self._is_known_to_fit(counts):
+            return True
         fits = self.cap.allows(self._cost(counts, self.cap.delta))
         if fits:
-            self._fitting = counts
+            self._fitting, self._fitting_cap = counts, self.cap
         return fits
+
+    def _is_known_to_fit(self, counts: Mapping[Event, int]) -> bool:
+        """Whether this is part of a composition that was already shown to fit under the cap of now."""
+        return self._fitting_cap == self.cap and all(
+            times <= self._fitting.get(part, 0) for part, times in counts.items()
+        )
+
+    def _fits_ahead(self, event: Event, count: int) -> bool:
+        """Whether `count` fit. Repeated charges ask for more and more at once, so that few of them need to ask."""
+        if self._is_known_to_fit(self._history.counts(event, count)):
+            return True
+        last, ahead = self._ahead
+        if last == event and self._fits(event, count * ahead):
+            self._ahead = (event, min(2 * ahead, MOST_AHEAD))
+            return True
+        self._ahead = (event, max(2, ahead // 4) if last == event else 2)
+        return self._fits(event, count)
 
     def _largest_fit(self, event: Event, most: int) -> int:
         if self._fits(event, most):
@@ -192,7 +236,7 @@ class Account:
         return low
 
     def _require(self, event: Event, count: int) -> None:
-        if self.cap is None or self._fits(event, count):
+        if self.cap is None or self._fits_ahead(event, count):
             return
         after = self._cost(self._history.counts(event, count), self.cap.delta)
         before = self._cost(self._history.counts(), self.cap.delta)

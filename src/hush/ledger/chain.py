@@ -1,7 +1,8 @@
 """The hash chain: what a row is, how it is hashed, and what a sequence of rows adds up to. No database here.
 
 Each account has its own chain. Row 0 opens the account and holds its cap and relation; the rows after it charge,
-reserve or give back. The hash of a row covers the hash before it, so that an edited, missing or re-ordered row shows.
+reserve, give back or change the cap. The hash of a row covers the hash before it, so that an edited, missing or
+re-ordered row shows.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ from hush.privacy import Budget, Relation, check_relation
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=True).encode
 
 START = "0" * 64  # the hash before row 0
-KINDS = ("open", "charge", "reserve", "release")
+KINDS = ("open", "charge", "reserve", "release", "cap")
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
     """One line of an account's history.
 
-    `kind` is "open" (row 0), "charge", "reserve" (a block of steps, ahead of their release) or "release" (never-started
-    steps of the reserve row number `block`, given back). `content` is the event in JSON, or for row 0 the cap and
-    relation; `count` is how often the event counts. `time` is in UTC.
+    `kind` is "open" (row 0), "charge", "reserve" (a block of steps, ahead of their release), "release" (never-started
+    steps of the reserve row number `block`, given back) or "cap" (a new cap from here on). `content` is the event in
+    JSON, or for "open" and "cap" the cap and relation; `count` is how often the event counts. `time` is in UTC.
     """
 
     account: str
@@ -46,8 +47,8 @@ class Row:
 
     @property
     def event(self) -> Event | None:
-        """The event of this row; None for row 0."""
-        return None if self.kind == "open" else _event(self.content)
+        """The event of this row; None for a row that sets the cap."""
+        return None if self.kind in ("open", "cap") else _event(self.content)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, in the order that an export has them."""
@@ -153,10 +154,18 @@ class History:
             raise UnreadableFile(f"a row of kind {row.kind!r} with count {row.count} cannot stand here.")
         if row.kind == "open":
             self.cap, self.relation = _read_opening(row.content)
+        elif row.kind == "cap":
+            self._change_cap(row)
         elif row.kind == "release":
             self._give_back(row)
         else:
             self._add(row)
+
+    def _change_cap(self, row: Row) -> None:
+        cap, relation = _read_opening(row.content)
+        if cap is None or relation != self.relation:
+            raise UnreadableFile("a change of the cap names a new cap, and leaves the relation as it is.")
+        self.cap = cap
 
     def _add(self, row: Row) -> None:
         for part, times in flat(_event(row.content), row.count):

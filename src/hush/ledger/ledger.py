@@ -23,13 +23,14 @@ from pathlib import Path
 from sqlalchemy import Connection
 
 from hush.errors import AccountMissing, InvalidValue, LedgerError, LedgerTampered
-from hush.ledger import jsonl, queries
+from hush.ledger import jsonl, migrations, queries, roles
 from hush.ledger.account import Account
 from hush.ledger.chain import History, Row, is_storable, joint_hash, next_row, opening
 from hush.ledger.store import Store, check_format, create_file, open_store, sqlite_path
 from hush.privacy import Budget, Relation, check_relation
 
 LONGEST_NAME = 200
+ENVIRONMENT = "HUSH_LEDGER"  # the place of the ledger that people and programs share
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,19 +49,21 @@ class Verified:
 
 
 class Ledger:
-    """Accounts in a SQLite file, or in any database that SQLAlchemy knows.
+    """Accounts in a SQLite file, or in a PostgreSQL database that a team shares (`postgresql://user@host/name`).
+
+    Without a target it is the ledger that the environment variable HUSH_LEDGER names.
 
     The rows of an account are hash-chained and a head says where each chain ends. That shows every edit by somebody
     who does not recompute the hashes. Whoever can rewrite the whole file can rewrite history, unless somebody else
     kept a head (`verify(expected_head=...)`) or an export.
     """
 
-    def __init__(self, target: str | os.PathLike[str], *, create: bool = True) -> None:
-        self._store: Store = open_store(target, create=create)
+    def __init__(self, target: str | os.PathLike[str] | None = None, *, create: bool = True) -> None:
+        self._store: Store = open_store(_shared_place() if target is None else target, create=create)
         self._create = create
 
     @classmethod
-    def open(cls, target: str | os.PathLike[str], *, create: bool = True) -> Ledger:
+    def open(cls, target: str | os.PathLike[str] | None = None, *, create: bool = True) -> Ledger:
         """The ledger at a path or URL. With `create=False` neither a ledger nor an account is made."""
         return cls(target, create=create)
 
@@ -85,11 +88,31 @@ class Ledger:
             raise LedgerError(f"{target} exists already; import into a new file.") from None
         return cls(target, create=False)
 
+    def migrate(self) -> tuple[int, int]:
+        """Bring the ledger to the newest format; the version before and after."""
+
+        def work(connection: Connection) -> tuple[int, int]:
+            check_format(connection, self._store.place)
+            return migrations.migrate(connection)
+
+        return self._store.run(work, write=True)
+
+    def grant(self, right: str, role: str) -> None:
+        """On PostgreSQL: let a database role "read", "spend" (charge under the caps) or "keep" (open, change caps).
+
+        The role has exactly this right afterwards. Only the owner of the tables may say so.
+        """
+        self._store.run(lambda connection: roles.grant(connection, right, role, self._store.place), write=True)
+
+    def revoke(self, role: str) -> None:
+        """On PostgreSQL: take every right on this ledger away from a database role."""
+        self._store.run(lambda connection: roles.revoke(connection, role, self._store.place), write=True)
+
     def account(self, name: str, cap: Budget | None = None, relation: Relation | None = None) -> Account:
         """The account of a data set, opened on first use; its rows are checked from row 0.
 
-        Cap and relation ("add_remove" unless said) are fixed when the account is opened. Later they may be left out;
-        different ones are refused.
+        Relation ("add_remove" unless said) is fixed when the account is opened, and the cap until `change_cap`. Later
+        they may be left out; different ones are refused.
         """
         _check_account(name, cap)
         wanted = None if relation is None else check_relation(relation)
@@ -176,6 +199,12 @@ class Ledger:
         return self._store.run(work, write=True)
 
 
+def _shared_place() -> str:
+    if not (place := os.environ.get(ENVIRONMENT, "")):
+        raise InvalidValue(f"a ledger needs a path or a database URL, or one in the variable {ENVIRONMENT}.")
+    return place
+
+
 def _check_account(name: object, cap: object) -> None:
     fine = isinstance(name, str) and 0 < len(name) <= LONGEST_NAME and name.isprintable() and name == name.strip()
     if not fine or not is_storable(str(name)):
@@ -186,7 +215,7 @@ def _check_account(name: object, cap: object) -> None:
 
 def _check_same(history: History, cap: Budget | None, relation: Relation | None) -> None:
     if cap is not None and cap != history.cap:
-        raise InvalidValue(f"account {history.account!r} was opened with cap {history.cap}, and this asks for {cap}.")
+        raise InvalidValue(f"account {history.account!r} has the cap {history.cap}, and this asks for {cap}.")
     if relation is not None and relation != history.relation:
         raise InvalidValue(
             f"account {history.account!r} was opened with relation {history.relation!r}, "

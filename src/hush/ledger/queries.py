@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from sqlalchemy import Connection, bindparam, insert, select, update
+from sqlalchemy.exc import IntegrityError
 
 from hush.errors import AccountMissing, LedgerTampered
 from hush.ledger import schema
@@ -57,6 +58,8 @@ def catch_up(
         raise LedgerTampered(
             f"account {account!r} ended at row {history.last_row} and now ends at row {head[0]}: rows were cut off."
         )
+    if lock and head == (history.last_row, history.hash):
+        return  # nothing new; a row put in after the head would be in the way of the next one
     query = _ALL_ROWS if history.last_row < 0 else _NEW_ROWS
     for record in connection.execute(query, {"name": account, "after": history.last_row}):
         row = Row(*record)
@@ -88,7 +91,12 @@ def append(connection: Connection, row: Row) -> None:
         moved = connection.execute(_MOVE_HEAD, {**place, "new_last_row": row.number, "new_hash": row.hash})
         if moved.rowcount != 1:
             raise LedgerTampered(f"the head of account {row.account!r} moved during a charge; nothing was charged.")
-    connection.execute(_ADD_ROW, row.to_dict())
+    try:
+        connection.execute(_ADD_ROW, row.to_dict())
+    except IntegrityError:  # the head is ours until the end of the transaction, so no honest row can be there
+        raise LedgerTampered(
+            f"row {row.number} of account {row.account!r} was put in: the head says {row.number - 1} is last."
+        ) from None
 
 
 def append_all(connection: Connection, rows: Sequence[Row], heads: dict[str, Head]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, Column, Integer, MetaData, String, Table, Text
 
-VERSION = 1  # a ledger with a higher version is refused; a change of meaning raises it
+VERSION = 2  # a ledger with a higher version is refused; `hush.ledger.migrations` says what each one changed
 
 metadata = MetaData()
 

@@ -1,6 +1,8 @@
 """The database behind a ledger: where it is, how a transaction runs, and one clear line when it fails.
 
-Every transaction opens its own connection and closes it, so that threads and forked processes share nothing.
+On a file every transaction opens its own connection and closes it, so that threads and forked processes share
+nothing; for servers see `hush.ledger.server`.
+
 SQLite keeps its rollback journal (the default) with synchronous=EXTRA: when a commit returns, the row is in the
 one file and survives a power cut. Write-ahead logging would be faster, but a copy of the file without its -wal
 companion would hide charges.
@@ -12,17 +14,18 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Sequence
+import weakref
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Engine, create_engine, event, insert, make_url, select
-from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy import Connection, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
-from hush.errors import HushError, InvalidValue, LedgerError, MissingExtra, UnreadableFile
-from hush.ledger import atomic, schema
+from hush.errors import HushError, InvalidValue, LedgerError, UnreadableFile
+from hush.ledger import atomic, migrations, schema, server
 
 T = TypeVar("T")
 
@@ -43,36 +46,43 @@ class Store:
     def __init__(self, engine: Engine, place: str) -> None:
         self.engine = engine
         self.place = place
+        weakref.finalize(self, engine.dispose)
 
     def run(self, work: Callable[[Connection], T], *, write: bool = False) -> T:
         """Do `work` in one transaction, committed to disk when this returns; again from the start while others block.
 
         On SQLite a writing transaction takes the file's only write lock at its start (BEGIN IMMEDIATE).
         """
-        deadline = time.monotonic() + PATIENCE
+        deadline, fresh_line = time.monotonic() + PATIENCE, False
         with GUARD:
             while True:
+                committing = False
                 try:
                     with self.engine.connect() as connection:
                         connection = connection.execution_options(**self._options(write))
                         with connection.begin():
-                            return work(connection)
+                            result = work(connection)
+                            committing = True
+                        return result
                 except HushError:
                     raise
                 except (SQLAlchemyError, sqlite3.Error, UnicodeError, OverflowError, MemoryError) as error:
-                    if not self._passes(error) or time.monotonic() > deadline:
+                    if server.is_broken_line(error) and not committing and not fresh_line:
+                        fresh_line = True  # nothing was committed on the old line, which may have been silent for long
+                    elif not self._passes(error) or time.monotonic() > deadline:
                         raise _explained(error, self.place) from error
 
     def _options(self, write: bool) -> dict[str, Any]:
         if self.engine.dialect.name == "sqlite":
             return {"hush_write": write}
-        # A reader sees one moment of the ledger; a writer, once it has the lock, sees the newest rows.
-        return {"isolation_level": "READ COMMITTED" if write else "REPEATABLE READ"}
+        # A reader sees one moment of the ledger; a writer (READ COMMITTED), once it has the lock, the newest rows.
+        return {} if write else {"isolation_level": "REPEATABLE READ"}
 
     def _passes(self, error: BaseException) -> bool:
-        # Two processes that open one account at once on PostgreSQL: the later one finds it on its second try.
-        raced = isinstance(error, IntegrityError) and self.engine.dialect.name != "sqlite"
-        return raced or _sqlite_name(error).startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
+        if self.engine.dialect.name == "sqlite":
+            return _sqlite_name(error).startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
+        # Two processes that open one account at once on a server: the later one finds it on its second try.
+        return isinstance(error, IntegrityError) or server.passes(error)
 
 
 def open_store(target: str | os.PathLike[str], *, create: bool) -> Store:
@@ -102,6 +112,17 @@ def sqlite_path(target: str | os.PathLike[str]) -> Path | None:
     return Path(url.database)
 
 
+def shown_place(target: str | os.PathLike[str]) -> str:
+    """How a ledger is named in messages and files: a URL without its password, which PGPASSWORD or .pgpass can give."""
+    if "://" not in str(target):
+        return str(target)
+    try:
+        url = make_url(str(target))
+    except ArgumentError:
+        return str(target).split(":")[0]
+    return url._replace(password=None).difference_update_query(["password"]).render_as_string()
+
+
 def _check_target(target: object) -> None:
     # SQLite would end a name at its first NUL, and open another file.
     if not isinstance(target, str | os.PathLike) or not str(target) or "\0" in str(target):
@@ -114,7 +135,7 @@ def create_file(path: Path, fill: Callable[[Connection], None]) -> None:
         raise LedgerError(f"{path} cannot be created: there is no folder {path.parent}.")
 
     def build(connection: Connection) -> None:
-        _create_tables(connection)
+        migrations.create(connection)
         fill(connection)
 
     with atomic.new_file(path) as scratch:
@@ -174,33 +195,20 @@ def _server_store(target: str, *, create: bool) -> Store:
     path = sqlite_path(target)
     if path is not None:
         return _file_store(path, create=create)
-    try:
-        engine = create_engine(target, poolclass=NullPool)
-    except (ImportError, NoSuchModuleError):
-        raise MissingExtra(f"no driver for {target.split(':')[0]!r}; run: pip install 'hush[postgres]'") from None
-    store = Store(engine, engine.url.render_as_string(hide_password=True))
+    engine = server.server_engine(target)
+    store = Store(engine, shown_place(target))
     if create:
-        store.run(_create_tables, write=True)
+        store.run(migrations.create, write=True)
     return store
-
-
-def _create_tables(connection: Connection) -> None:
-    schema.metadata.create_all(connection)
-    if connection.execute(select(schema.info.c.version)).first() is None:
-        connection.execute(insert(schema.info).values(version=schema.VERSION))
 
 
 def check_format(connection: Connection, place: str) -> None:
     """Refuse a broken file, another program's database, and a ledger of a newer Hush."""
     if connection.dialect.name == "sqlite":
         _check_sqlite_file(connection, place)
-    versions: Sequence[object] = connection.execute(select(schema.info.c.version)).scalars().all()
-    if len(versions) != 1 or type(versions[0]) is not int:
-        raise UnreadableFile(f"{place} does not say which version of the ledger format it has.")
-    if versions[0] != schema.VERSION:
-        raise UnreadableFile(
-            f"{place} has ledger format {versions[0]} and this Hush reads format {schema.VERSION}; use a newer Hush."
-        )
+    else:
+        server.check_server(connection, list(schema.metadata.tables), place)
+    migrations.check_version(connection, place)
 
 
 def _check_sqlite_file(connection: Connection, place: str) -> None:
@@ -225,7 +233,7 @@ def _explained(error: BaseException, place: str) -> HushError:
         return LedgerError(f"{place} is read-only: {reason}")
     if name.startswith(("SQLITE_NOTADB", "SQLITE_CORRUPT")) or not isinstance(error, SQLAlchemyError):
         return UnreadableFile(f"{place} is damaged or not a ledger: {reason}")
-    return LedgerError(f"{place}: {reason}")
+    return server.explained(error, place) or LedgerError(f"{place}: {reason}")
 
 
 def _sqlite_name(error: BaseException) -> str:

@@ -32,6 +32,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
 
     Attributes:
         event_: What was done to the data.
+        charged_: The part of it that this fit did, and was charged for: all of it, unless something was spent before.
         guarantee_: What that costs.
         randomness_: Where the noise came from.
     """
@@ -41,6 +42,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
     relation: str
     random_state: int | None
     event_: events.Event
+    charged_: events.Event
     guarantee_: Guarantee
     randomness_: str
 
@@ -70,10 +72,15 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         data: NDArray[numpy.float64],
         account: Account | None,
         notes: tuple[str, ...] = (),
+        spent: events.Event | None = None,
     ) -> Rng:
-        """Check the cost against the budget, charge it, and hand out the randomness: no noise is drawn before."""
+        """Check the cost against the budget, charge it, and hand out the randomness: no noise is drawn before.
+
+        What was `spent` on the same rows before is in the guarantee, and is not charged again.
+        """
         relation = self._relation()
-        guarantee = accounting.guarantee(event, delta=budget.delta, relation=relation)
+        whole = event if spent is None else events.Composed(spent, event)
+        guarantee = accounting.guarantee(whole, delta=budget.delta, relation=relation)
         if not budget.allows(guarantee):
             raise InvalidValue(f"the plan costs {guarantee}, over the budget; nothing was fitted. Please report this.")
         rng = self._rng()
@@ -86,7 +93,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
             account.charge(event)
         else:
             repeats.watch(data, event, guarantee)
-        self.event_ = event
+        self.event_, self.charged_ = whole, event
         self.guarantee_ = replace(guarantee, notes=(*guarantee.notes, *notes))
         self.randomness_ = rng.label
         return rng

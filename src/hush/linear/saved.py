@@ -21,6 +21,7 @@ from hush import accounting, events
 from hush.errors import HushError, InvalidValue, UnreadableFile
 from hush.ledger import Account, Ledger
 from hush.linear.estimator import PrivateEstimator
+from hush.linear.head import PrivateSoftmaxHead
 from hush.linear.logistic import PrivateLogisticRegression
 from hush.linear.regression import PrivateLinearRegression
 from hush.linear.theil_sen import PrivateTheilSen
@@ -31,6 +32,7 @@ FORMAT = 1
 _NOT_KEPT = ("classes", "random_state")  # the former is kept as the learned classes, the latter must not be
 _CLASSES: dict[str, Any] = {
     "logistic": PrivateLogisticRegression,
+    "softmax-head": PrivateSoftmaxHead,
     "linear": PrivateLinearRegression,
     "theil-sen": PrivateTheilSen,
 }
@@ -54,7 +56,7 @@ def save(model: PrivateEstimator, path: str | os.PathLike[str], *, account: Acco
     tensors = {"coef": numpy.atleast_2d(fitted.coef_), "intercept": numpy.atleast_1d(fitted.intercept_)}
     whole = {key: numpy.ascontiguousarray(value, dtype=numpy.float64) for key, value in tensors.items()}
     weights = safetensors.numpy.save(whole)
-    settings = {key: value for key, value in model.get_params().items() if key not in _NOT_KEPT}
+    settings = {key: value for key, value in model.get_params(deep=False).items() if key not in _NOT_KEPT}
     facts = {
         "format": FORMAT,
         "model": name,
@@ -63,6 +65,7 @@ def save(model: PrivateEstimator, path: str | os.PathLike[str], *, account: Acco
         "alpha": getattr(model, "alpha_", None),
         "guarantee": model.guarantee_.to_dict(),
         "event": events.to_dict(model.event_),
+        "charged": events.to_dict(model.charged_),
         "ledger": ledger,
         "account": account.name,
         "randomness": model.randomness_,
@@ -73,9 +76,11 @@ def save(model: PrivateEstimator, path: str | os.PathLike[str], *, account: Acco
 
 
 def _plain(value: object) -> Any:
-    """Arrays of bounds, and numbers of numpy's kinds."""
+    """Arrays of bounds, numbers of numpy's kinds, and what was spent before."""
     if isinstance(value, numpy.ndarray | numpy.generic):
         return value.tolist()
+    if isinstance(value, events.Event):
+        return events.to_dict(value)
     raise InvalidValue(f"a setting of type {type(value).__name__} cannot be written as JSON.")
 
 
@@ -110,12 +115,15 @@ def _facts(folder: Path) -> dict[str, Any]:
 
 
 def _model(folder: Path, facts: dict[str, Any]) -> Any:
-    model = _CLASSES[facts["model"]](**{key: _pairs(value) for key, value in facts["settings"].items()})
-    event = events.from_dict(facts["event"])
-    _check_charge(folder, facts, event)
+    model = _CLASSES[facts["model"]](**{key: _setting(key, value) for key, value in facts["settings"].items()})
+    event, charged = (events.from_dict(facts[key]) for key in ("event", "charged"))
+    spent = getattr(model, "spent", None)
+    if event != (charged if spent is None else events.Composed(spent, charged)):
+        raise UnreadableFile(f"the events in {RUN_FILE} do not belong together: one of them was edited.")
+    _check_charge(folder, facts, charged)
     tensors = _tensors(folder, facts["weights_sha256"])
     coef, intercept = tensors["coef"], tensors["intercept"]
-    if facts["model"] == "logistic":
+    if facts["classes"]:
         model.classes_ = numpy.array(facts["classes"])
         model.coef_, model.intercept_ = coef, intercept
     else:
@@ -123,8 +131,13 @@ def _model(folder: Path, facts: dict[str, Any]) -> Any:
     if facts["alpha"] is not None:
         model.alpha_ = float(facts["alpha"])
     model.n_features_in_ = coef.shape[1]
-    model.event_, model.guarantee_, model.randomness_ = event, _guarantee(facts, event), facts["randomness"]
+    model.event_, model.charged_, model.randomness_ = event, charged, facts["randomness"]
+    model.guarantee_ = _guarantee(facts, event)
     return model
+
+
+def _setting(key: str, value: Any) -> Any:
+    return events.from_dict(value) if key == "spent" and value is not None else _pairs(value)
 
 
 def _pairs(value: Any) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -81,11 +81,20 @@ class Modules:
     recipe: Recipe
     kind = "module"
 
-    def train(self, X: Any, y: Labels, rows: Rows, stream: torch.Generator, tick: Tick) -> Block:
+    def for_tasks(self) -> Modules:
+        """What training needs: not the function that makes modules, which may hold what no other machine can take."""
+        return replace(self, make=_made_already)
+
+    def start(self, rows: Rows) -> list[nn.Module]:
+        """New modules for the shards that have rows, with their first weights."""
+        return [self.make() for shard in rows if len(shard)]
+
+    def train(
+        self, X: Any, y: Labels, rows: Rows, modules: list[nn.Module], stream: torch.Generator, tick: Tick
+    ) -> Block:
         """Together if the architecture allows it, else one by one; both by the same code."""
         x, targets = as_tensor(X), torch.from_numpy(y)
         places = [place for place, shard in enumerate(rows) if len(shard)]
-        modules = [self.make() for _ in places]
         failures = {place: NO_ROWS for place, shard in enumerate(rows) if not len(shard)}
         shards = [rows[place] for place in places]
         if not places:
@@ -113,6 +122,10 @@ class Modules:
         return _listed(found, None)
 
 
+def _made_already() -> nn.Module:
+    raise InvalidValue("modules are made where the teachers are asked for.")
+
+
 def _fit_module(
     train_module: Any, modules: Iterator[nn.Module], recipe: Recipe, stream: torch.Generator, x: Tensor, y: Labels
 ) -> nn.Module:
@@ -129,7 +142,17 @@ class Trained:
     workers: int = 1
     kind = "predictor"
 
-    def train(self, X: Any, y: Labels, rows: Rows, stream: torch.Generator, tick: Tick) -> Block:
+    def for_tasks(self) -> Trained:
+        """What training needs."""
+        return self
+
+    def start(self, rows: Rows) -> list[nn.Module]:
+        """Nothing: each teacher is made when it is trained."""
+        return []
+
+    def train(
+        self, X: Any, y: Labels, rows: Rows, modules: list[nn.Module], stream: torch.Generator, tick: Tick
+    ) -> Block:
         """One after the other, or spread over processes by joblib."""
         if self.workers == 1:
             found = []

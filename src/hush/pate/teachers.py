@@ -24,18 +24,19 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from hush import _check
+from hush.engines import Engine, Local, engine_of
 from hush.errors import InvalidValue
-from hush.pate.makers import Block, Labels, Modules, StackBlock, Trained, maker_of
+from hush.pate.blocks import Kept, Training
+from hush.pate.makers import Labels, Modules, Trained, maker_of
 from hush.pate.recipe import Recipe
-from hush.pate.shards import Shards, deal, new_key
-from hush.pate.shelf import Shelf, digest, labels_tensor
+from hush.pate.shards import deal, new_key
+from hush.pate.shelf import Shelf, digest
 from hush.pate.votes import VoteCounts
-from hush.pate.watching import Bar
 from hush.privacy import Relation
 from hush.rng import Rng
 
-ENGINES = ("local",)
-_LABELS = "labels"
+TEACHERS_AT_ONCE = 125
+_TASKS = 32  # of teachers that are trained one by one on many machines
 
 
 @dataclass(eq=False)
@@ -51,7 +52,7 @@ class Teachers:
     num_classes: int
     relation: Relation
     failures: dict[int, str] = field(default_factory=dict, repr=False)
-    _blocks: list[_Kept] = field(default_factory=list, repr=False)
+    _blocks: list[Kept] = field(default_factory=list, repr=False)
     _has_queries: bool = field(default=False, repr=False)
 
     def predict(self, X: Any = None) -> Labels:
@@ -71,7 +72,7 @@ class Teachers:
         assert counts is not None
         return VoteCounts(counts, self.num_teachers)
 
-    def _labels(self, block: _Kept, X: Any) -> Labels:
+    def _labels(self, block: Kept, X: Any) -> Labels:
         if (X is None) != self._has_queries:
             raise InvalidValue(
                 "these teachers were trained for their queries and are gone: call votes() without rows."
@@ -83,55 +84,20 @@ class Teachers:
         return found
 
 
-@dataclass(eq=False)
-class _Kept:
-    """A block in memory, on a shelf, or only its labels of the queries."""
-
-    first: int
-    size: int
-    maker: Modules | Trained
-    block: Block | None = None
-    answers: NDArray[numpy.integer[Any]] | None = None  # in few bytes
-    shelf: Shelf | None = None
-    number: int = 0
-
-    def labels(self, X: Any, num_classes: int) -> tuple[Labels, dict[int, str]]:
-        """The votes of this block's teachers, and who failed, by the number of the teacher."""
-        if self.answers is not None:
-            return self.answers.astype(numpy.int64), {}
-        block = self.block if self.block is not None else self._from_shelf()
-        rows = [
-            numpy.full(len(X), (self.first + place) % num_classes) if found is None else found
-            for place, found in enumerate(block.predict(X))
-        ]
-        stacked = numpy.stack(rows).astype(numpy.int64)
-        return stacked, {self.first + place: wrong for place, wrong in block.failures.items()}
-
-    def _from_shelf(self) -> Block:
-        assert self.shelf is not None
-        assert isinstance(self.maker, Modules)
-        content = self.shelf.read(self.number)
-        if content is None:
-            raise InvalidValue(f"the teachers of block {self.number} are gone from their folder; train them again.")
-        state, failures = content
-        places = state.pop("places").tolist()
-        return self.maker.load(state, places, self.size, failures)
-
-
 def train_teachers(
     make_teacher: Any,
     X: Any,
     y: ArrayLike | Tensor,
     num_teachers: int,
     groups: ArrayLike | None = None,
-    engine: str = "local",
+    engine: str | Engine = "local",
     *,
     num_classes: int | None = None,
     relation: Relation = "add_remove",
     recipe: Recipe | None = None,
     queries: Any = None,
     folder: str | Path | None = None,
-    teachers_at_once: int = 125,
+    teachers_at_once: int | None = None,
     workers: int = 1,
     progress: bool = True,
     rng: Rng | None = None,
@@ -146,7 +112,8 @@ def train_teachers(
         y: Their classes, whole numbers from 0.
         num_teachers: Each vote counts 1, so more teachers bear more noise; each then sees fewer rows.
         groups: For each row, whose it is; all rows of a person go to one teacher. Without it each row is a person.
-        engine: "local", this machine.
+        engine: "local", this process; "ray" or `hush.engines.Ray(address=...)`: blocks in parallel on the cores or
+            machines of a Ray cluster, the same teachers bit by bit if these use as many threads.
         num_classes: How many classes there are, a public number. By default the width of a module's output, or one
             more than the largest label: give it where that is not public.
         relation: Which neighbours the cost is meant for; it decides how shards are dealt, see `hush.pate.shards`.
@@ -155,7 +122,8 @@ def train_teachers(
             is how thousands of teachers fit into memory.
         folder: Kept there block by block, to go on after an interruption. Private. Teachers other than torch modules
             need `queries` for this, because nothing is pickled.
-        teachers_at_once: The size of a block.
+        teachers_at_once: The size of a block, which is one task of an engine: at most 125 by default, and fewer on Ray
+            for teachers that are not torch modules.
         workers: Processes, for teachers that are not torch modules.
         progress: A bar, if there is a terminal.
         rng: A seeded source, for tests only. The first weights are the module's own and come from torch.
@@ -163,11 +131,14 @@ def train_teachers(
     Raises:
         ResumeRefused: The folder holds teachers of other data or settings.
     """
-    _check.one_of("engine", engine, ENGINES)
-    labels = _checked_labels(X, y, num_classes)
+    runner = engine_of(engine)
+    labels, num_teachers = _checked_labels(X, y, num_classes), _check.whole("num_teachers", num_teachers)
     maker = maker_of(make_teacher, recipe or Recipe(), num_classes, _check.whole("workers", workers))
     classes = _num_classes(maker, X, labels, num_classes)
-    size = min(_check.whole("teachers_at_once", teachers_at_once), _check.whole("num_teachers", num_teachers))
+    if teachers_at_once is None:
+        one_by_one = isinstance(maker, Trained) and not isinstance(runner, Local)
+        teachers_at_once = math.ceil(num_teachers / _TASKS) if one_by_one else TEACHERS_AT_ONCE
+    size = min(_check.whole("teachers_at_once", teachers_at_once), num_teachers)
     key, shelf = new_key(rng), None
     if folder is not None:
         if isinstance(maker, Trained) and queries is None:
@@ -180,58 +151,19 @@ def train_teachers(
     teachers = Teachers(num_teachers, classes, relation, _has_queries=queries is not None)
     if isinstance(maker, Trained):
         X = X if isinstance(X, numpy.ndarray | Tensor) else numpy.asarray(X)
-    _train_blocks(teachers, maker, X, labels, shards, size, queries, shelf, rng or Rng(), progress)
+    training = Training(
+        maker,
+        shards.all_rows(),
+        size=size,
+        num_classes=classes,
+        shelf=shelf,
+        rng=rng or Rng(),
+        has_queries=queries is not None,
+    )
+    training.run(runner, (X, labels, queries), progress=progress)
+    teachers._blocks.extend(training.blocks)
+    teachers.failures.update(training.failures())
     return teachers
-
-
-def _train_blocks(
-    teachers: Teachers,
-    maker: Modules | Trained,
-    X: Any,
-    y: Labels,
-    shards: Shards,
-    size: int,
-    queries: Any,
-    shelf: Shelf | None,
-    rng: Rng,
-    progress: bool,
-) -> None:
-    """Train block after block, and keep of each what will be asked for."""
-    rows = shards.all_rows()
-    with Bar("teachers", total=len(rows), shown=progress) as bar:
-        for number, first in enumerate(range(0, len(rows), size)):
-            shard = rows[first : first + size]
-            kept = _Kept(first, len(shard), maker, shelf=shelf, number=number)
-            content = None if shelf is None else shelf.read(number)
-            if content is None:
-                stream = rng.torch_stream(f"teachers {number}")
-                kept.block = maker.train(X, y, shard, stream, bar.part(first, len(shard)))
-                failures = _keep(kept, queries, teachers.num_classes)
-            else:
-                failures = {first + place: wrong for place, wrong in content[1].items()}
-                if queries is not None:
-                    kept.answers = content[0][_LABELS].numpy()
-            teachers.failures.update(failures)
-            teachers._blocks.append(kept)
-            bar.at(first + len(shard))
-
-
-def _keep(kept: _Kept, queries: Any, num_classes: int) -> dict[int, str]:
-    """Ask the queries if there are any, write the block if there is a shelf, and let go of what is not needed."""
-    block = kept.block
-    assert block is not None
-    if queries is not None:
-        tensors = {_LABELS: labels_tensor(kept.labels(queries, num_classes)[0])}
-        kept.answers = tensors[_LABELS].numpy()
-        kept.block = None
-    elif kept.shelf is not None:
-        if not isinstance(block, StackBlock):
-            raise InvalidValue("these modules cannot be stacked, so they are not kept in a folder; give queries=.")
-        tensors = {**block.stack.state, "places": torch.tensor(block.places)}
-        kept.block = None
-    if kept.shelf is not None:
-        kept.shelf.write(kept.number, tensors, block.failures)
-    return {kept.first + place: wrong for place, wrong in block.failures.items()}
 
 
 def _checked_labels(X: Any, y: ArrayLike | Tensor, num_classes: int | None) -> Labels:

@@ -10,6 +10,7 @@ from hush.audit.white_box import WhiteBox, WhiteBoxAudit
 from hush.errors import InvalidValue
 from hush.gradients.batches import Batch
 from hush.privacy import Guarantee
+from hush.training.team import Team
 
 if TYPE_CHECKING:
     from hush.training.plan import TrainingPlan
@@ -44,6 +45,11 @@ class Watched:
         self.model, self.loss_fn = audit.model(setup.model), audit.loss(setup.loss_fn)
         self.may_rest = frozenset({"canaries", "canaries_too", *(f"model.{name}" for name in setup.may_rest)})
         self._audit = audit
+
+    def refuse_team(self, team: Team) -> None:
+        """The canaries are one process's: their gradients are not added up over several."""
+        if self._audit is not None and team.size > 1:
+            raise InvalidValue(f"an audited run is one process's; start it without torchrun, not as {team.size}.")
 
     def refuse_resume(self) -> None:
         """The canaries' coins are not kept on disk, so another process cannot go on with an audit."""

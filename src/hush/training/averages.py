@@ -10,17 +10,23 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
+from hush.training.parts import is_sharded, local
+from hush.training.team import Team
+
 
 @torch.no_grad()
-def project(parameters: Iterable[Tensor], radius: float) -> None:
+def project(parameters: Iterable[Tensor], radius: float, team: Team | None = None) -> None:
     """Scale the parameters, taken as one vector, back onto the L2 ball of this radius if they are outside.
 
     >>> weights = [torch.tensor([3.0]), torch.tensor([4.0])]
     >>> project(weights, radius=1.0); weights
     [tensor([0.6000]), tensor([0.8000])]
     """
-    values = list(parameters)
+    given = list(parameters)
+    values = [local(value) for value in given]
     norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(values)).double())
+    if team is not None and any(map(is_sharded, given)):
+        norm = team.total(norm.square()).sqrt()
     if norm > radius:
         torch._foreach_mul_(values, float(radius / norm))
 
@@ -47,12 +53,12 @@ class Average:
         if not self.values:
             return
         share = 1 / self.steps if self._kind == "mean" else (1 - self._decay) / (1 - self._decay**self.steps)
-        new = [value.detach() for value in self._parameters.values()]
-        torch._foreach_lerp_(list(self.values.values()), new, share)
+        new = [local(value.detach()) for value in self._parameters.values()]
+        torch._foreach_lerp_([local(value) for value in self.values.values()], new, share)
 
     @torch.no_grad()
     def put_into_model(self) -> None:
         """Give the model the averaged weights; nothing happens for "none" or before the first step."""
         if self.steps:
             for name, value in self.values.items():
-                self._parameters[name].copy_(value)
+                local(self._parameters[name]).copy_(local(value))

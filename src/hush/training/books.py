@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hush.errors import InvalidValue, LedgerTampered, ResumeRefused
-from hush.events import Composed, Event, Repeated
+from hush.events import Composed, Event
 from hush.ledger import Account, Ledger
+from hush.ledger.noted import charged_event
 from hush.training.costs import cost
+from hush.training.team import Team
 
 if TYPE_CHECKING:
     from hush.training.plan import TrainingPlan
@@ -90,19 +92,28 @@ def open_books(
         raise ResumeRefused(f"the ledger of the run was edited: {error}") from error
 
 
-def charged_event(account: Account, note: str) -> Event:
-    """Everything that rows of this account with this note charged, less what was given back."""
-    blocks: dict[int, tuple[Event, int]] = {}
-    for row in account.rows():
-        if row.kind == "release" and row.block in blocks:
-            event, count = blocks[row.block]
-            blocks[row.block] = event, count - row.count
-        elif row.event is not None and row.kind != "release" and row.note == note:
-            blocks[row.number] = row.event, row.count
-    counts: dict[Event, int] = {}
-    for event, count in blocks.values():
-        counts[event] = counts.get(event, 0) + count
-    return Composed(*(Repeated(event, count) for event, count in counts.items() if count))
+def books_for_all(
+    books: Books | None, plan: TrainingPlan, ledger: Ledger | None, account: Account | str | None, team: Team
+) -> Books:
+    """The first process's books; for the others a verified copy of a ledger that is the run's own."""
+    text = team.by_first(lambda: None if books is None or books.own is None else _exported(books.ledger))
+    if books is not None:
+        return books
+    if text is None:
+        return open_books(plan, ledger, account, None)
+    scratch = Scratch()
+    export = scratch.path / "ledger.jsonl"
+    export.write_text(text, encoding="utf-8")
+    copy = Ledger.import_jsonl(export, scratch.path / LEDGER_FILE)
+    name = ACCOUNT if account is None else str(account)
+    return Books(copy, copy.account(name), own=scratch.path / LEDGER_FILE, scratch=scratch)
+
+
+def _exported(ledger: Ledger) -> str:
+    with tempfile.TemporaryDirectory(prefix="hush-") as folder:
+        path = Path(folder) / "ledger.jsonl"
+        ledger.export_jsonl(path)
+        return path.read_text(encoding="utf-8")
 
 
 def room(plan: TrainingPlan, spent: Event, wanted: int) -> int:

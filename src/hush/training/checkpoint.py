@@ -8,6 +8,7 @@ state of an `Rng` is never written, so no noise can come twice.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,9 @@ from hush.training.averages import Average
 from hush.training.clipping import ClipNorm
 from hush.training.files import load_weights, pack, read_tensors, unpack, write_tensors
 from hush.training.history import History
+from hush.training.parts import gathered, is_sharded, local, part_like
 from hush.training.plan import TrainingPlan
+from hush.training.team import Team
 
 CHECKPOINT_FILE = "checkpoint.safetensors"
 FORMAT = 1
@@ -99,8 +102,8 @@ def _plain(value: Any) -> Any:
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
 
-def write(path: Path, trainee: Trainee, identity: Identity, *, run: str, head: str) -> None:
-    """Replace the checkpoint."""
+def write(path: Path, trainee: Trainee, identity: Identity, *, run: str, head: str, team: Team) -> None:
+    """Replace the checkpoint; in a team the first process writes, the same file whatever their number."""
     tensors: dict[str, Tensor] = {f"model/{name}": value for name, value in trainee.model.state_dict().items()}
     tensors |= {f"average/{name}": value for name, value in trainee.average.values.items()}
     tensors |= {f"history/{name}": value for name, value in trainee.history.to_tensors().items()}
@@ -111,7 +114,34 @@ def write(path: Path, trainee: Trainee, identity: Identity, *, run: str, head: s
         "clip norm": trainee.clip_norm.value if trainee.clip_norm.value < float("inf") else None,
     }
     content = {"format": FORMAT, "step": trainee.step, "run": run, "head": head, "identity": identity, "packed": packed}
-    write_tensors(path, tensors, {"hush": json.dumps(content)})
+    whole = gathered(tensors, team)
+    team.by_first(lambda: write_tensors(path, whole, {"hush": json.dumps(content)}))
+
+
+def shared(saved: Checkpoint | None, trainee: Trainee, team: Team) -> Checkpoint | None:
+    """The first process's checkpoint for all, each with its part of what is sharded."""
+    facts: Any = team.by_first(lambda: None if saved is None else [saved.step, saved.run, saved.packed])
+    if facts is None:
+        return None
+    step, run, packed = facts
+    like = _likenesses(trainee)
+    tensors = {name: like(name, value) for name, value in team.tensors(None if saved is None else saved.tensors)}
+    return Checkpoint(step=step, run=run, head="", identity={}, packed=packed, tensors=tensors)
+
+
+def _likenesses(trainee: Trainee) -> Callable[[str, Tensor], Tensor]:
+    """Shards a checkpoint's tensor as the trainee has it; an optimizer's state as its parameter, if of that shape."""
+    held = [value for group in trainee.optimizer.param_groups for value in group["params"]]
+    known = {f"model/{name}": value for name, value in trainee.model.state_dict().items()}
+    known |= {f"average/{name}": value for name, value in trainee.average.values.items()}
+    known |= {f"optimizer/state/{place}": value for place, value in enumerate(held)}
+
+    def like(name: str, value: Tensor) -> Tensor:
+        found = known.get(name, known.get(name.rpartition("/")[0]))
+        is_part = found is not None and is_sharded(found) and found.shape == value.shape
+        return part_like(value, found) if is_part else value
+
+    return like
 
 
 def read(path: Path) -> Checkpoint:
@@ -167,7 +197,7 @@ def restore(trainee: Trainee, checkpoint: Checkpoint) -> None:
     if trainee.scheduler is not None:
         trainee.scheduler.load_state_dict(unpack(checkpoint.packed["scheduler"], tensors))
     for name, value in under("average/").items():
-        trainee.average.values[name].copy_(value)
+        local(trainee.average.values[name]).copy_(local(value))
     trainee.average.steps = int(checkpoint.packed["average steps"])
     if checkpoint.packed["clip norm"] is not None:
         trainee.clip_norm.value = float(checkpoint.packed["clip norm"])

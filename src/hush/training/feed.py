@@ -6,8 +6,9 @@ batch sampler is the plan's. An empty draw gives an empty batch, never a skipped
 
 from __future__ import annotations
 
+import hashlib
 from collections import deque
-from collections.abc import Callable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator, Sized
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy
@@ -21,6 +22,7 @@ from hush.gradients.batches import Batch, take
 from hush.rng import Rng
 from hush.sampling import Index, draws
 from hush.training.lots import Lot, augmented, padded
+from hush.training.team import Team
 
 if TYPE_CHECKING:
     from hush.training.plan import TrainingPlan
@@ -29,7 +31,11 @@ Collate = Callable[[list[Any]], Any]
 
 
 class Feed:
-    """The batches of a plan over one data set."""
+    """The batches of a plan over one data set; in a team, this process's share of them.
+
+    All processes draw the same lot, from one secret source, and each takes every `size`-th unit of it. So the lot is
+    that of one sampler, whatever the plan's sampling and the number of processes, and the shares are of equal size.
+    """
 
     def __init__(
         self,
@@ -40,8 +46,10 @@ class Feed:
         augment: Callable[[Batch], Batch] | None = None,
         collate: Collate | None = None,
         workers: int = 0,
+        team: Team | None = None,
     ) -> None:
         self._plan = plan
+        self._team = team or Team()
         self._dataset = dataset
         self._rows = _length(dataset)
         self._people = None if people is None else People(people, self._rows)
@@ -52,14 +60,30 @@ class Feed:
             raise InvalidValue(
                 f"people must be given for unit 'person' and only then; this plan has unit {plan.unit!r}."
             )
+        if self._team.size > 1:
+            self._agree(people)
         if plan.augmentations > 1 and augment is None:
             raise InvalidValue(f"{plan.augmentations} augmentations of an example need an augment function.")
+
+    def _agree(self, people: Tensor | None) -> None:
+        """Refuse processes with other data: rows are known by their numbers. Of tensors a few rows are compared."""
+        data = _tensors(self._dataset)
+        ends = () if data is None else _taken(*data, numpy.array([0, self._rows // 2, self._rows - 1]))
+        self._team.agree(
+            {
+                "plan": self._plan.fingerprint,
+                "length of the data set": self._rows,
+                "data set": _digest(ends),
+                "people": _digest(() if people is None else (people,)),
+            }
+        )
 
     def batches(self, rng: Rng, *, first: int = 0) -> Iterator[Batch | Lot]:
         """The batch of each step from `first` on; a `Lot` where rows are not simply units."""
         units = self._rows if self._people is None else self._people.number
         stream = rng.stream(rng.unused("sampling"))
-        indices = draws(self._plan.sampler, units, steps=self._plan.steps, stream=stream, first=first)
+        lots = draws(self._plan.sampler, units, steps=self._plan.steps, stream=stream, first=first)
+        indices = (lot[self._team.rank :: self._team.size] for lot in lots)
         tensor_data = _tensors(self._dataset)
         if tensor_data is not None and self._collate is None:
             for index in indices:
@@ -100,7 +124,7 @@ class Feed:
             return batch
         lot = Lot(batch, groups=groups)
         if plan.max_batch_size is not None:
-            lot = padded(batch, plan.max_batch_size)
+            lot = padded(batch, -(-plan.max_batch_size // self._team.size))
         return lot if self._augment is None else augmented(lot, plan.augmentations, self._augment)
 
 
@@ -138,6 +162,16 @@ class _Lists:
 
     def __iter__(self) -> Iterator[list[int]]:
         return self._lists()
+
+
+def _digest(values: Iterable[Any]) -> str:
+    """The sha256 of the tensors' bytes."""
+    digest = hashlib.sha256()
+    for value in values:
+        digest.update(
+            torch.as_tensor(value).detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+        )
+    return digest.hexdigest()
 
 
 def _length(dataset: Dataset[Any]) -> int:

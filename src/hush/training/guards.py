@@ -21,6 +21,8 @@ from torch.optim import Optimizer
 from hush.errors import NotIsolated, NotLearning
 from hush.gradients import check_isolation
 from hush.gradients.batches import Batch, LossFunction, mapped, num_examples, take, tensors
+from hush.training.parts import local
+from hush.training.team import Team
 
 _ROWS = 16  # mixing shows on any two rows; more only cost time
 
@@ -47,18 +49,31 @@ class Reach:
         self.seen = 0
         self._most = most  # looking costs a pass over the gradients, so it ends
 
-    def see(self, gradients: dict[str, Tensor]) -> None:
-        """Look at the gradients of one step that had rows."""
+    def look(self, gradients: dict[str, Tensor] | None) -> list[float]:
+        """For each missing name, in their order, 1 if its gradient is other than zero; None stands for zeros."""
+        if self.seen >= self._most:
+            return []
+        return [float(gradients is not None and bool(gradients[name].any())) for name in sorted(self.missing)]
+
+    def see(self, found: list[float]) -> None:
+        """Take in what all processes found at one step that had rows."""
         self.seen += 1
-        if self.seen > self._most:
-            return
-        self.missing -= {name for name in self.missing if bool(gradients[name].any())}
+        self.missing -= {name for name, count in zip(sorted(self.missing), found, strict=False) if count}
 
 
 class MovementGuard:
     """Every trainable parameter must have a gradient and move within `steps` steps that had rows."""
 
-    def __init__(self, model: nn.Module, optimizer: Optimizer, *, steps: int, may_rest: Collection[str]) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer,
+        *,
+        steps: int,
+        may_rest: Collection[str],
+        team: Team | None = None,
+    ) -> None:
+        self._team = team or Team()
         self._parameters = {name: value for name, value in model.named_parameters() if value.requires_grad}
         self._steps = steps
         self._may_rest = frozenset(may_rest)
@@ -79,11 +94,10 @@ class MovementGuard:
 
     def finish(self) -> None:
         """Raise if a parameter has the values it began with; called at the end of shorter runs too."""
-        still = [
-            name
-            for name, mark in self._before.items()
-            if name not in self._may_rest and _mark(self._parameters[name]) == mark
-        ]
+        moved = torch.tensor([float(_mark(self._parameters[name]) != mark) for name, mark in self._before.items()])
+        anywhere = self._team.total(moved).tolist()  # a process may hold nothing of a sharded parameter
+        still = [name for name, count in zip(self._before, anywhere, strict=True) if not count]
+        still = [name for name in still if name not in self._may_rest]
         self._before = {}
         if still:
             raise NotLearning(
@@ -164,7 +178,7 @@ def _same(left: Tensor, right: Tensor) -> bool:
 
 def _mark(value: Tensor) -> tuple[float, float]:
     """Two numbers that change when the values do, without a copy of them."""
-    flat = value.detach()
+    flat = local(value.detach())
     return float(flat.sum(dtype=torch.float64)), float(torch.linalg.vector_norm(flat, dtype=torch.float64))
 
 

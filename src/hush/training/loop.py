@@ -56,6 +56,8 @@ def fit(
 ) -> Run:
     """Train the model as planned; it ends with the trained (or averaged) weights.
 
+    Under torchrun all processes train one model together, whole or sharded by `fully_shard`, at the same guarantee.
+
     Args:
         plan: What will be done.
         model: Any unmodified module, in the mode (train or eval) that you left it in.
@@ -86,6 +88,7 @@ def fit(
     Raises:
         BudgetExceeded: Not even the first step fits. Where a later one does not, the run ends early and says so.
         NotIsolated, NotLearning: See `hush.training.guards`.
+        WorkerLost: Another process of a run under torchrun ended or does not answer.
         ResumeRefused: The checkpoint is of another plan, model, optimizer, scheduler, data set or ledger.
     """
     place = None if folder is None else Path(folder)

@@ -1,4 +1,4 @@
-"""A loss function that is listened to: each row's weight is applied, and the mean loss is kept for the history."""
+"""A loss function that is listened to: each row's weight is applied, and the sum is kept for the history."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hush.training.lots import Lot
 class Losses:
     """Calls `loss_fn` for a lot. Where a lot has weights, its batch here is (batch, weights).
 
-    The mean is not private. Inside a transformed function (vmap) nothing can be kept, and `mean` gives None.
+    The sums are not private. Inside a transformed function (vmap) nothing can be kept, and `sums` gives zeros.
     """
 
     def __init__(self, loss_fn: LossFunction) -> None:
@@ -30,17 +30,29 @@ class Losses:
 
     def __call__(self, model: nn.Module, *batch: Any, **named: Any) -> Tensor:
         """One loss per row."""
-        inner = batch[0] if self._weighted else (named or batch)
-        losses = checked_losses(call(self.loss_fn, model, inner), num_examples(inner))
-        weights = batch[1] if self._weighted else None
+        losses, weights = self._called(model, batch, named)
         if not torch._C._functorch.is_functorch_wrapped_tensor(losses):
             self._heard.append((losses.detach(), weights))
         return losses if weights is None else losses * weights
 
-    def mean(self) -> float | None:
-        """The weighted mean of what was heard since `take`; None if that is nothing."""
+    def _unheard(self, model: nn.Module, *batch: Any, **named: Any) -> Tensor:
+        losses, weights = self._called(model, batch, named)
+        return losses if weights is None else losses * weights
+
+    def _called(self, model: nn.Module, batch: Any, named: Any) -> tuple[Tensor, Tensor | None]:
+        inner = batch[0] if self._weighted else (named or batch)
+        losses = checked_losses(call(self.loss_fn, model, inner), num_examples(inner))
+        return losses, batch[1] if self._weighted else None
+
+    def sums(self) -> tuple[float, float]:
+        """The weighted sum of what was heard since `take`, and the sum of the weights."""
         losses = [values if weights is None else values * weights for values, weights in self._heard]
         total = sum(len(values) if weights is None else float(weights.sum()) for values, weights in self._heard)
-        result = float(torch.cat(losses).double().sum()) / total if total else None
+        result = float(torch.cat(losses).double().sum()) if total else 0.0
         self._heard.clear()
-        return result
+        return result, float(total)
+
+
+def unheard(loss_fn: LossFunction) -> LossFunction:
+    """The same losses for rows that are none of the lot's, and not listened to."""
+    return loss_fn._unheard if isinstance(loss_fn, Losses) else loss_fn

@@ -214,6 +214,8 @@ class TrainingPlan:
     ) -> Iterator[Any]:
         """The batch of each step, for people who write their own loop. Every one must go to `backward`, empty or not.
 
+        Under torchrun, each process gets its share of the same lots.
+
         Args:
             dataset: Any map-style data set.
             rng: Where the sampling comes from; fresh entropy if None.
@@ -224,9 +226,11 @@ class TrainingPlan:
             first: The step to begin with, counted from 0.
         """
         from hush.training.feed import Feed
+        from hush.training.team import Team
 
-        feed = Feed(self, dataset, people=people, augment=augment, collate=collate, workers=workers)
-        return feed.batches(rng or Rng.from_entropy(), first=first)
+        team = Team.current()
+        feed = Feed(self, dataset, people=people, augment=augment, collate=collate, workers=workers, team=team)
+        return feed.batches(team.sampling(rng or Rng.from_entropy()), first=first)
 
     @cached_property
     def fingerprint(self) -> str:

@@ -22,9 +22,10 @@ from hush import events
 from hush.audit.result import AuditResult
 from hush.errors import HushError, InvalidValue, UnreadableFile
 from hush.ledger import Ledger
+from hush.ledger.noted import charged_event
 from hush.privacy import Evidence, Guarantee
 from hush.training import plan_text
-from hush.training.books import LEDGER_FILE, charged_event
+from hush.training.books import LEDGER_FILE
 from hush.training.costs import cost
 from hush.training.files import load_weights, read_tensors, write_tensors, write_text
 from hush.training.history import History
@@ -49,6 +50,8 @@ class Run:
         history: What was seen on the way. Not private.
         notes: What a reader of the guarantee should know.
         randomness: Where noise and sampling came from.
+        is_copy: Whether another process of a distributed run keeps the books and the files; `save` does nothing then.
+            Of a sharded model a copy has no weights.
         audit: What `fit(..., audit=True)` found; it was read from canaries and noise alone, so it may be shown.
     """
 
@@ -66,6 +69,7 @@ class Run:
     own_ledger: Path | None = field(default=None, repr=False)
     keep: object = field(default=None, repr=False)  # holds the temporary folder of a ledger that was not saved yet
     audit: AuditResult | None = None
+    is_copy: bool = field(default=False, repr=False)
 
     @property
     def complete(self) -> bool:
@@ -83,6 +87,8 @@ class Run:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the run into a folder; `run.json` comes last, so a folder that has it is whole."""
+        if self.is_copy:
+            return
         folder = Path(path)
         folder.mkdir(parents=True, exist_ok=True)
         _check_free(folder, self.note)
@@ -196,6 +202,8 @@ def _history_dict(history: History) -> dict[str, Any]:
         "loss": [value if math.isfinite(value) else None for value in history.loss],
         "nonfinite": history.nonfinite,
         "clip_norms": [None if value == math.inf else value for value in history.clip_norms],
+        "norms": [value if math.isfinite(value) else None for value in history.norms],
+        "clipped": [value if math.isfinite(value) else None for value in history.clipped],
     }
 
 
@@ -207,4 +215,6 @@ def _read_history(path: Path) -> History:
         loss=[math.nan if value is None else float(value) for value in data.get("loss", [])],
         nonfinite=[int(value) for value in data.get("nonfinite", [])],
         clip_norms=[math.inf if value is None else float(value) for value in data.get("clip_norms", [])],
+        norms=[math.nan if value is None else float(value) for value in data.get("norms", [])],
+        clipped=[math.nan if value is None else float(value) for value in data.get("clipped", [])],
     )

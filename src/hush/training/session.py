@@ -17,7 +17,7 @@ from torch.utils.data import Dataset
 from hush import _check
 from hush.audit.white_box import WhiteBox
 from hush.errors import BudgetExceeded, InvalidValue
-from hush.events import Event, to_json
+from hush.events import Event, from_json, to_json
 from hush.gradients.batches import Batch, LossFunction
 from hush.gradients.clipped import Method
 from hush.ledger import Account, Ledger
@@ -25,17 +25,19 @@ from hush.rng import Rng
 from hush.training import checkpoint
 from hush.training.audited import Watched
 from hush.training.averages import Average, project
-from hush.training.books import ACCOUNT, open_books, room
+from hush.training.books import ACCOUNT, Books, books_for_all, open_books, room
 from hush.training.checkpoint import CHECKPOINT_FILE, Checkpoint, Trainee
 from hush.training.costs import cost
 from hush.training.feed import Feed
 from hush.training.files import remove_scratch
 from hush.training.guards import CheckedAugmentation, MovementGuard
 from hush.training.history import History
+from hush.training.parts import gathered
 from hush.training.plan import TrainingPlan
 from hush.training.progress import Bar, Callback, Meter, Progress
 from hush.training.run import Run
 from hush.training.step import PrivateGradients
+from hush.training.team import Team
 
 _MOST_BLOCK = 100  # steps charged at once
 _LEAST_BETWEEN = 10  # steps between two checkpoints, unless asked for
@@ -72,14 +74,16 @@ class Setup:
 
 
 class Session:
-    """One process's part of a run."""
+    """One process's part of a run. In a team the first process alone has the books and writes the files."""
 
     def __init__(self, setup: Setup) -> None:
         plan = setup.plan
         self._setup, self._plan = setup, plan
+        self._team = Team.current(next((value.device for value in setup.model.parameters()), None))
         self._every = _check.whole("checkpoint_every", setup.checkpoint_every or max(_LEAST_BETWEEN, plan.steps // 20))
         augment = None if setup.augment is None else CheckedAugmentation(setup.augment)
         self._watched = Watched(setup, augment)
+        self._watched.refuse_team(self._team)
         self._feed = Feed(
             plan,
             self._watched.dataset,
@@ -87,19 +91,15 @@ class Session:
             augment=self._watched.augment,
             collate=self._watched.collate,
             workers=setup.workers,
+            team=self._team,
         )
-        saved = self._saved()
-        if saved is not None:
-            self._watched.refuse_resume()
-        self._note = f"run {secrets.token_hex(8)}" if saved is None else saved.run
-        self._identity = self._described() if setup.folder is not None else {}
-        if saved is not None:
-            checkpoint.check_same(saved, self._identity)
-        self._books = open_books(plan, setup.ledger, setup.account, setup.folder, must_exist=saved is not None)
-        if saved is not None:
-            self._books.check_continues(saved.head)
-        self._spent = self._books.charged(self._note)
-        self._private, self._trainee = self._prepared(0 if saved is None else saved.step)
+        self._identity = self._described()
+        found = self._team.alone_first(lambda: self._opened(self._identity))
+        start = self._team.by_first(lambda: _start(found))
+        self._note, self._spent = start["note"], from_json(start["spent"])
+        self._books = None if found is None else found[0]
+        self._private, self._trainee = self._prepared(start["step"])
+        saved = checkpoint.shared(None if found is None else found[1], self._trainee, self._team)
         if saved is not None:
             checkpoint.restore(self._trainee, saved)
         self._guard = MovementGuard(
@@ -107,8 +107,20 @@ class Session:
             setup.optimizer,
             steps=setup.guard_steps if saved is None else 0,
             may_rest=self._watched.may_rest,
+            team=self._team,
         )
         self._stopped = ""
+
+    def _opened(self, identity: checkpoint.Identity) -> tuple[Books, Checkpoint | None]:
+        """The books, and the checkpoint to go on from; for the first process, whose files they are."""
+        setup, saved = self._setup, self._saved()
+        if saved is not None:
+            self._watched.refuse_resume()
+            checkpoint.check_same(saved, identity)
+        books = open_books(self._plan, setup.ledger, setup.account, setup.folder, must_exist=saved is not None)
+        if saved is not None:
+            books.check_continues(saved.head)
+        return books, saved
 
     def _saved(self) -> Checkpoint | None:
         folder = self._setup.folder
@@ -130,7 +142,10 @@ class Session:
         name = setup.dataset_name or type(setup.dataset).__name__
         data = {"name": name, "examples": len(setup.dataset)}  # type: ignore[arg-type]
         account = setup.account.name if isinstance(setup.account, Account) else setup.account or ACCOUNT
-        return checkpoint.identity_of(self._plan, setup.model, setup.optimizer, setup.scheduler, data, account)
+        identity = checkpoint.identity_of(self._plan, setup.model, setup.optimizer, setup.scheduler, data, account)
+        others = [setup.folder is not None, setup.resume, self._every, setup.guard_steps, setup.method]
+        self._team.agree({**identity, "setting of fit": others})
+        return identity
 
     def _prepared(self, first: int) -> tuple[PrivateGradients, Trainee]:
         setup, plan = self._setup, self._plan
@@ -138,7 +153,7 @@ class Session:
         private = PrivateGradients(
             self._watched.model,
             plan,
-            account=self._books.account,
+            account=None if self._books is None else self._books.account,
             rng=self._rng,
             method=setup.method,
             note=self._note,
@@ -156,8 +171,8 @@ class Session:
         if trainee.step == 0:
             self._keep()  # before the first charge: whatever is charged has a checkpoint that says what it was for
         meter = Meter(self._plan, self._spent)
-        batches = self._feed.batches(self._rng, first=trainee.step)
-        with Bar(shown=self._setup.progress) as bar:
+        batches = self._feed.batches(self._team.sampling(self._rng), first=trainee.step)
+        with Bar(shown=self._setup.progress and self._team.is_first) as bar:
             for batch in batches:
                 report = self._step(batch)
                 if report is None:
@@ -184,7 +199,8 @@ class Session:
         if setup.scheduler is not None:
             setup.scheduler.step()
         if self._plan.project_to is not None:
-            project((value for value in setup.model.parameters() if value.requires_grad), self._plan.project_to)
+            trainable = (value for value in setup.model.parameters() if value.requires_grad)
+            project(trainable, self._plan.project_to, self._team)
         trainee.average.update()
         trainee.history.add(report)
         trainee.step += 1
@@ -194,7 +210,8 @@ class Session:
     def _keep(self) -> None:
         if self._setup.folder is not None:
             path = self._setup.folder / CHECKPOINT_FILE
-            checkpoint.write(path, self._trainee, self._identity, run=self._note, head=self._books.head())
+            head = "" if self._books is None else self._books.head()
+            checkpoint.write(path, self._trainee, self._identity, run=self._note, head=head, team=self._team)
 
     def _finish(self) -> Run:
         setup, trainee = self._setup, self._trainee
@@ -203,26 +220,31 @@ class Session:
         setup.optimizer.zero_grad()
         self._keep()
         trainee.average.put_into_model()
-        event = self._books.charged(self._note)
+        own = self._books
+        event = from_json(self._team.by_first(lambda: "" if own is None else to_json(own.charged(self._note))))
+        books = books_for_all(own, self._plan, setup.ledger, setup.account, self._team)
+        weights = gathered(setup.model.state_dict(), self._team)
         guarantee = cost(event, delta=self._plan.delta, relation=self._plan.relation)
         run = Run(
             plan=self._plan,
             guarantee=guarantee,
             event=event,
-            ledger=self._books.ledger,
-            account=self._books.account.name,
+            ledger=books.ledger,
+            account=books.account.name,
             note=self._note,
             steps=trainee.step,
-            weights={name: value.detach().clone() for name, value in setup.model.state_dict().items()},
+            weights={name: value.detach().clone() for name, value in weights.items()},
             history=trainee.history,
             notes=self._notes(),
             randomness=self._rng.label if setup.rng is None else setup.rng.label,
-            own_ledger=self._books.own,
-            keep=self._books.scratch,
+            own_ledger=books.own,
+            keep=books.scratch,
             audit=self._watched.result(guarantee),
+            is_copy=own is None,
         )
         if setup.folder is not None:
-            run.save(setup.folder)
+            folder = setup.folder
+            self._team.by_first(lambda: run.save(folder))
         return run
 
     def _notes(self) -> tuple[str, ...]:
@@ -232,6 +254,14 @@ class Session:
         if self._plan.unit == "person":
             notes.append("the guarantee is for a person with all their examples.")
         return tuple(notes)
+
+
+def _start(found: tuple[Books, Checkpoint | None] | None) -> dict[str, Any]:
+    """Where a run begins, in JSON values."""
+    assert found is not None
+    books, saved = found
+    note = f"run {secrets.token_hex(8)}" if saved is None else saved.run
+    return {"note": note, "spent": to_json(books.charged(note)), "step": 0 if saved is None else saved.step}
 
 
 def _source(rng: Rng | None, first: int, spent: Event) -> Rng:

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from hush.errors import InvalidValue
-from hush.gradients import clipped_sum, physical_batch_size_for
-from hush.gradients.batches import Batch, LossFunction, call, num_examples, split
+from hush.gradients import physical_batch_size_for
+from hush.gradients.batches import Batch, LossFunction, num_examples
 from hush.gradients.clipped import Method
 from hush.mechanisms import gaussian
 from hush.privacy import Guarantee
@@ -18,10 +18,12 @@ from hush.rng import Rng
 from hush.training.charges import Charges
 from hush.training.clipping import ClipNorm
 from hush.training.costs import cost
-from hush.training.guards import IsolationGuard, Reach
+from hush.training.distributed import Engine, engine_for
+from hush.training.guards import Reach
 from hush.training.losses import Losses
 from hush.training.lots import Lot, as_lot, to_device
 from hush.training.noise_choice import Noise, noise_source
+from hush.training.team import Team
 
 if TYPE_CHECKING:
     from hush.ledger import Account
@@ -33,7 +35,8 @@ class StepReport:
     """What was seen at one step. `step` and `clip_norm` may be shown; the rest was read from the data without noise.
 
     `loss` is the mean over the batch, or None where it was empty or stayed inside a transformed function. `nonfinite`
-    is how many units had a NaN or infinite gradient, and counted as zero.
+    is how many units had a NaN or infinite gradient, and counted as zero. `norm` is the mean norm of the units'
+    gradients and `clipped` the share above the clip norm; None for an empty batch, and without privacy.
     """
 
     step: int
@@ -41,6 +44,8 @@ class StepReport:
     loss: float | None
     nonfinite: int
     method: str
+    norm: float | None = None
+    clipped: float | None = None
 
 
 class PrivateGradients:
@@ -51,6 +56,8 @@ class PrivateGradients:
             private.backward(loss_fn, batch)
             optimizer.step(); optimizer.zero_grad()
         private.guarantee()
+
+    Under torchrun each process gives its share of the lot (`plan.batches` hands it out), and gets the whole gradient.
 
     Args:
         model: Any unmodified module; it is not wrapped and keeps its names.
@@ -86,12 +93,15 @@ class PrivateGradients:
         if not self._parameters:
             raise InvalidValue("the model has no trainable parameter: nothing has requires_grad.")
         self._device = next(iter(self._parameters.values())).device
-        self._charges = Charges(plan, account, note=note, block=block, first=first, most=most)
-        self._rng = rng or Rng.from_entropy()
+        self.team = Team.current(self._device)
+        self._engine: Engine = engine_for(model, plan, method, self.team)
+        self._charges = Charges(plan, account, note=note, block=block, first=first, most=most, team=self.team)
+        self._rng = self.team.noise(rng or Rng.from_entropy())
         self._noise: Noise | None = noise_source(plan, self._rng, first) if plan.private else None
-        self._isolation = IsolationGuard()
         self._losses: Losses | None = None
         self._memory_limit, self._physical = memory_limit, plan.physical_batch_size
+        if memory_limit is not None and self._engine.in_lockstep:
+            raise InvalidValue("memory_limit is not for sharded models; give the plan a physical_batch_size.")
         self.reach = Reach(self._parameters)
 
     @property
@@ -109,14 +119,19 @@ class PrivateGradients:
             NotIsolated: one example changes another's gradient; seen on the first batch.
         """
         self._charges.require_room()
-        lot = to_device(as_lot(batch), self._device)
-        if self._losses is None or self._losses.loss_fn is not loss_fn:
-            self._losses = Losses(loss_fn)
-        if not self.plan.private:
-            return self._plain(self._losses, lot)
-        self._isolation.check(self.model, loss_fn, lot.batch)
-        self._find_physical_batch(loss_fn, lot)
-        return self._private(self._losses, lot)
+        work, charged, failure = None, 0, None
+        try:
+            work = self._work(loss_fn, batch)
+            charged = self._charges.charge()  # on disk before any noisy value exists
+        except Exception as error:  # the other processes hear of it too, where they can
+            if work is None and self._engine.in_lockstep:
+                raise
+            failure = error
+        mine = work or _NOTHING
+        numbers = [charged, mine.units, *mine.loss, mine.nonfinite, mine.count, *mine.norms]
+        found = self.team.add_up([*map(float, numbers), *self.reach.look(mine.gradients)], failure)
+        assert work is not None
+        return self._release(work, found)
 
     def guarantee(self) -> Guarantee:
         """What the charged steps cost."""
@@ -144,47 +159,74 @@ class PrivateGradients:
                 method=self.method,
             )
 
-    def _private(self, losses: Losses, lot: Lot) -> StepReport:
-        plan, clip_norm = self.plan, self.clip_norm.value
-        total = clipped_sum(
-            self.model,
-            losses,
-            losses.take(lot),
-            clip_norm,
-            method=self.method,
-            clipping=plan.clipping,
-            groups=lot.groups,
-            physical_batch_size=self._physical,
+    def _work(self, loss_fn: LossFunction, batch: Batch | Lot) -> _Work:
+        """What this process's share of the lot gives; nothing of it is private yet."""
+        lot = to_device(as_lot(batch), self._device)
+        if self._losses is None or self._losses.loss_fn is not loss_fn:
+            self._losses = Losses(loss_fn)
+        losses, rows = self._losses, num_examples(lot.batch)
+        if not self.plan.private:
+            gradients = self._engine.plain_sum(losses, losses.take(lot), size=self.plan.physical_batch_size)
+            return _Work(gradients, rows, losses.sums(), 0, 0.0, "plain")
+        self._engine.check_isolation(loss_fn, lot.batch)
+        self._find_physical_batch(loss_fn, lot)
+        total = self._engine.clipped_sum(
+            losses, losses.take(lot), self.clip_norm.value, groups=lot.groups, size=self._physical
         )
-        gradients, norms = total.gradients, total.norms[: lot.units]
-        if len(norms):
-            self.reach.see(gradients)
-        step = self._charges.step()  # on disk before any noisy value exists
-        self._add_noise(gradients, norms)
+        norms = total.norms[: lot.units]
+        count = self.clip_norm.centred_count(norms) if self.plan.adaptive is not None else 0.0
+        seen = _seen(norms, self.clip_norm.value)
+        return _Work(total.gradients, len(norms), losses.sums(), total.nonfinite, count, total.method, seen)
+
+    def _release(self, work: _Work, found: list[float]) -> StepReport:
+        """Add noise to the sums and give them out; `found` are the numbers of all processes added up."""
+        charged, units, loss, weight, nonfinite, count, norm, clipped, *reached = found
+        plan, clip_norm = self.plan, self.clip_norm.value
+        step = self._charges.start(int(charged))
+        if units:
+            self.reach.see(reached)
+        assert work.gradients is not None
+        gradients = self._engine.released(work.gradients, self._add_noise if plan.private else None)
         for name, parameter in self._parameters.items():
             parameter.grad = gradients[name].div_(plan.expected_batch_size)
-        return StepReport(step, clip_norm, losses.mean(), total.nonfinite, total.method)
+        self._move_clip_norm(count)
+        shares = (norm / units, clipped / units) if units and plan.private else (None, None)
+        return StepReport(step, clip_norm, loss / weight if weight else None, int(nonfinite), work.method, *shares)
 
-    def _add_noise(self, gradients: dict[str, Tensor], norms: Tensor) -> None:
+    def _add_noise(self, gradients: dict[str, Tensor]) -> dict[str, Tensor]:
         assert self._noise is not None
-        plan = self.plan
-        gradients.update(self._noise.add(gradients, plan.gradient_noise_multiplier * self.clip_norm.value))
-        if plan.adaptive is not None:
-            # One unit moves the count by 1/2; exact noise, as for every released number.
-            count, noise = self.clip_norm.centred_count(norms), 2 * plan.adaptive.count_stddev
-            self.clip_norm.update(float(gaussian(count, sensitivity=0.5, noise_multiplier=noise, rng=self._rng)))
+        return self._noise.add(gradients, self.plan.gradient_noise_multiplier * self.clip_norm.value)
 
-    def _plain(self, losses: Losses, lot: Lot) -> StepReport:
-        """The twin's step: the ordinary gradient of the sum, over the same divisor."""
-        for parameter in self._parameters.values():
-            parameter.grad = None
-        batch = losses.take(lot)
-        if count := num_examples(lot.batch):
-            for part in split(batch, self.plan.physical_batch_size or count):
-                torch.autograd.backward(call(losses, self.model, part).sum() / self.plan.expected_batch_size)
-        for parameter in self._parameters.values():
-            parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-        step = self._charges.step()
-        if count:
-            self.reach.see({name: value.grad for name, value in self._parameters.items() if value.grad is not None})
-        return StepReport(step, self.plan.clip_norm, losses.mean(), 0, "plain")
+    def _move_clip_norm(self, count: float) -> None:
+        adaptive = self.plan.adaptive
+        if adaptive is not None and self.plan.private:
+            # One unit moves the count by 1/2; exact noise, as for every released number.
+            noise = 2 * adaptive.count_stddev
+            noisy = self.team.by_first(
+                lambda: float(gaussian(count, sensitivity=0.5, noise_multiplier=noise, rng=self._rng))
+            )
+            self.clip_norm.update(noisy)
+
+
+@dataclass(frozen=True)
+class _Work:
+    """One process's part of a step: sums, and numbers that are added up over the processes."""
+
+    gradients: dict[str, Tensor] | None
+    units: int
+    loss: tuple[float, float]
+    nonfinite: int
+    count: float
+    method: str
+    norms: tuple[float, float] = (0.0, 0.0)
+
+
+_NOTHING = _Work(None, 0, (0.0, 0.0), 0, 0.0, "")
+
+
+def _seen(norms: Tensor, clip_norm: float) -> tuple[float, float]:
+    """The sum of the finite norms, and how many are above the clip norm."""
+    if not len(norms):
+        return 0.0, 0.0
+    total, above = torch.stack([norms.nan_to_num(0.0, 0.0, 0.0).sum(), (norms > clip_norm).sum()]).tolist()
+    return total, above

@@ -1,0 +1,179 @@
+"""Rows 1 to 3: networks trained by DP-SGD with Poisson lots, as in the papers, accounted exactly."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import TensorDataset
+
+import hush
+from benchmarks.headline.data import pictures
+from benchmarks.headline.result import DELTA, SEEDS, Result, cost
+from hush import Rng, accounting, events
+from hush.features import PrivatePCA, Scattering
+
+Prepared = tuple[Tensor, Tensor, events.Event | None]  # training rows, test rows, what that cost
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """One published run. `steps` None: as many as its epsilon allows at this noise; `noise` None: for these steps."""
+
+    row: str
+    data: str
+    method: str
+    epsilon: float
+    published: float
+    lot: int
+    clip_norm: float
+    learning_rate: float
+    momentum: float
+    model: Callable[[tuple[int, ...]], nn.Module]
+    prepare: Callable[[Tensor, Tensor, int], Prepared]
+    steps: int | None = None
+    noise: float | None = None
+
+
+def as_they_are(train: Tensor, test: Tensor, seed: int) -> Prepared:
+    return train, test, None
+
+
+def components(train: Tensor, test: Tensor, seed: int) -> Prepared:
+    """60 private directions, each row then of length at most 1 (Abadi et al. 2016, section 5.2)."""
+    pca = PrivatePCA(60, noise_multiplier=16.0, random_state=seed).fit(train.flatten(1))
+    parts = [torch.from_numpy(pca.transform(part.flatten(1))) for part in (train, test)]
+    return parts[0], parts[1], pca.event_
+
+
+def scattered(train: Tensor, test: Tensor, seed: int) -> Prepared:
+    """81 maps a channel; group normalisation looks at one picture alone and costs nothing."""
+    found = []
+    for part in (train, test):
+        maps = torch.from_numpy(Scattering(root=False).transform(part))
+        side = train.shape[-1] // 4
+        maps = maps.reshape(len(part), -1, side, side)
+        found.append(nn.functional.group_norm(maps, maps.shape[1] // 3))
+    return found[0], found[1], None
+
+
+def abadi(shape: tuple[int, ...]) -> nn.Module:
+    return nn.Sequential(nn.Linear(shape[0], 1000), nn.ReLU(), nn.Linear(1000, 10))
+
+
+def papernot(shape: tuple[int, ...]) -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 16, 8, 2, padding=2), nn.Tanh(), nn.MaxPool2d(2, 1),
+        nn.Conv2d(16, 32, 4, 2), nn.Tanh(), nn.MaxPool2d(2, 1),
+        nn.Flatten(), nn.Linear(512, 32), nn.Tanh(), nn.Linear(32, 10),
+    )  # fmt: skip
+
+
+def scatter_cnn(shape: tuple[int, ...]) -> nn.Module:
+    if shape[0] == 81:
+        return nn.Sequential(
+            nn.Conv2d(81, 16, 3, stride=2, padding=1), nn.Tanh(), nn.Conv2d(16, 32, 3, padding=1), nn.Tanh(),
+            nn.Flatten(), nn.Linear(512, 32), nn.Tanh(), nn.Linear(32, 10),
+        )  # fmt: skip
+    return nn.Sequential(
+        nn.Conv2d(243, 64, 3, padding=1), nn.Tanh(), nn.MaxPool2d(2), nn.Conv2d(64, 64, 3, padding=1), nn.Tanh(),
+        nn.Flatten(), nn.Linear(1024, 10),
+    )  # fmt: skip
+
+
+def _abadi(epsilon: float, noise: float, published: float) -> Setting:
+    return Setting(
+        row="1-abadi", data="mnist", method="PCA-60, 1000 ReLU, lot 600", epsilon=epsilon, published=published, lot=600,
+        clip_norm=4.0, learning_rate=0.05, momentum=0.0, model=abadi, prepare=components, noise=noise,
+    )  # fmt: skip
+
+
+def _network(row: str, data: str, epsilon: float, published: float, lot: int, rate: float, steps: int) -> Setting:
+    tanh = row == "2-tanh-cnn"
+    return Setting(
+        row=row, data=data, method="tanh CNN" if tanh else "scattering, CNN", epsilon=epsilon, published=published,
+        lot=lot, clip_norm=0.1, learning_rate=rate, momentum=0.9, model=papernot if tanh else scatter_cnn,
+        prepare=as_they_are if tanh else scattered, steps=steps,
+    )  # fmt: skip
+
+
+SETTINGS = (
+    _abadi(0.5, 8.0, 90.0),
+    _abadi(2.0, 4.0, 95.0),
+    _abadi(8.0, 2.0, 97.0),
+    _network("2-tanh-cnn", "mnist", 2.93, 98.1, 2048, 4.0, 1160),
+    _network("2-tanh-cnn", "fashion-mnist", 2.7, 86.1, 2048, 4.0, 1160),
+    _network("3-scatter-cnn", "mnist", 3.0, 98.7, 1024, 1.0, 1450),
+    _network("3-scatter-cnn", "fashion-mnist", 3.0, 89.7, 2048, 4.0, 1160),
+    _network("3-scatter-cnn", "cifar10", 3.0, 69.3, 8192, 4.0, 360),
+)
+
+
+def plan_of(setting: Setting, num_examples: int, paid: events.Event | None) -> hush.TrainingPlan:
+    """The published lot, steps or noise; what is not given follows from epsilon, with what was paid before."""
+    prob = min(1.0, setting.lot / num_examples)
+    budget = hush.Budget(epsilon=setting.epsilon, delta=DELTA)
+    steps, noise = setting.steps, setting.noise
+    if noise is None:
+        assert steps is not None
+        assert paid is None
+        noise = accounting.noise_for(budget, sampling_prob=prob, steps=steps)
+    if steps is None:
+        steps = accounting.steps_for(budget, noise_multiplier=noise, sampling_prob=prob)
+        while paid is not None and not budget.allows(_whole(paid, noise, prob, steps)):
+            steps -= max(1, steps // 200)
+    return hush.TrainingPlan(
+        noise_multiplier=noise, sampling_prob=prob, expected_batch_size=min(setting.lot, num_examples), steps=steps,
+        clip_norm=setting.clip_norm, delta=DELTA, physical_batch_size=2048,
+    )  # fmt: skip
+
+
+def _whole(paid: events.Event, noise: float, prob: float, steps: int) -> hush.Guarantee:
+    step = events.PoissonSampled(events.Gaussian(noise), prob)
+    return accounting.guarantee(events.Composed(paid, events.Repeated(step, steps)), delta=DELTA)
+
+
+def run(
+    setting: Setting, *, share: float = 1.0, seeds: tuple[int, ...] = SEEDS, most_steps: int | None = None
+) -> Result:
+    start = time.perf_counter()
+    x, y, test_x, test_y = pictures(setting.data, share)
+    labels, truth = torch.from_numpy(y), torch.from_numpy(test_y)
+    accuracies, twin = [], None
+    for seed in seeds:
+        rows, test, paid = setting.prepare(x, test_x, seed)
+        plan = plan_of(setting, len(rows), paid)
+        if most_steps is not None and plan.steps > most_steps:  # for the short test: cheaper than planned
+            plan = replace(plan, steps=most_steps)
+        dataset = TensorDataset(rows, labels)
+        accuracies.append(_trained(setting, plan, dataset, test, truth, seed))
+        if twin is None:
+            twin = _trained(setting, plan.without_privacy(), dataset, test, truth, seed)
+        print(f"  {setting.row} {setting.data}, seed {seed}: {100 * accuracies[-1]:.2f}", flush=True)
+    event = plan.event if paid is None else events.Composed(paid, plan.event)
+    return Result(
+        row=setting.row, data=setting.data, track="none", method=setting.method, **cost(event),
+        tuning="field convention", seeds=seeds, accuracies=tuple(accuracies), twin=twin,
+        seconds=time.perf_counter() - start, share=share, published=setting.published,
+        notes=(f"{plan.steps} steps, noise {plan.noise_multiplier:.4g}",),
+    )  # fmt: skip
+
+
+def _trained(setting: Setting, plan: Any, dataset: TensorDataset, test: Tensor, truth: Tensor, seed: int) -> float:
+    torch.manual_seed(seed)
+    model = setting.model(tuple(dataset.tensors[0].shape[1:]))
+    rate = setting.learning_rate * (1.0 if plan.noise_multiplier else setting.clip_norm)
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=setting.momentum)
+    hush.fit(plan, model, dataset, loss_fn=_loss, optimizer=optimizer, rng=Rng.from_seed(20_000 + seed), progress=False)
+    model.eval()
+    with torch.no_grad():
+        guesses = torch.cat([model(part).argmax(dim=1) for part in test.split(1_000)])
+    return float((guesses == truth).float().mean())
+
+
+def _loss(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    return nn.functional.cross_entropy(model(x), y, reduction="none")

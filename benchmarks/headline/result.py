@@ -1,0 +1,79 @@
+"""One row of the table: what was done, what it cost, what came out."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hush import accounting, events
+
+RESULTS = Path(__file__).resolve().parents[1] / "results" / "headline"
+DELTA = 1e-5
+SEEDS = (0, 1, 2, 3, 4)  # fixed before any run
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """Accuracies of one setting over seeds, with the interval that holds its epsilon."""
+
+    row: str
+    data: str
+    track: str  # "none": no public data at all
+    method: str
+    epsilon: float
+    epsilon_lower: float
+    rdp_epsilon: float | None  # by Rényi divergences, as papers before 2022 have it
+    replace_one_epsilon: float
+    delta: float = DELTA
+    relation: str = "add_remove"
+    tuning: str  # "field convention", "proxy-tuned" or "paid"
+    seeds: tuple[int, ...]
+    accuracies: tuple[float, ...]
+    twin: float | None  # the same without noise and clipping, first seed
+    seconds: float  # of all seeds, from data on disk
+    share: float = 1.0  # of the training rows
+    published: float | None = None
+    goal: float | None = None
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def mean(self) -> float:
+        return statistics.fmean(self.accuracies)
+
+    @property
+    def spread(self) -> float:
+        return statistics.stdev(self.accuracies) if len(self.accuracies) > 1 else 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "mean": self.mean, "std": self.spread, "min": min(self.accuracies)}
+
+
+def cost(event: events.Event) -> dict[str, Any]:
+    """The interval of epsilon, and the two figures beside it."""
+    exact = accounting.guarantee(event, delta=DELTA)
+    other = accounting.guarantee(event, delta=DELTA, relation="replace_one")
+    renyi = accounting.guarantee(event, delta=DELTA, method="rdp")
+    return {
+        "epsilon": exact.epsilon,
+        "epsilon_lower": exact.epsilon_lower,
+        "rdp_epsilon": renyi.epsilon,
+        "replace_one_epsilon": other.epsilon,
+    }
+
+
+def write(results: list[Result], *, folder: Path = RESULTS) -> None:
+    """One file for each row and data set; a run replaces it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in {f"{result.row}-{result.data}" for result in results}:
+        rows = [result.to_dict() for result in results if f"{result.row}-{result.data}" == name]
+        (folder / f"{name}.json").write_text(json.dumps(rows, indent=1) + "\n")
+    for result in results:
+        print(
+            f"{result.row:18} {result.data:14} epsilon {result.epsilon:6.3f}  "
+            f"{100 * result.mean:6.2f} % +- {100 * result.spread:4.2f} (min {100 * min(result.accuracies):6.2f})  "
+            f"{result.method}; twin {'-' if result.twin is None else f'{100 * result.twin:.2f} %'}",
+            flush=True,
+        )

@@ -1,0 +1,60 @@
+"""The table, or rows of it.
+
+    python -m benchmarks.headline.run                              # everything; hours
+    python -m benchmarks.headline.run --row 4 --data mnist         # whitened patches on MNIST
+    python -m benchmarks.headline.run --row 6 --seeds 1 --share 0.02 --out few
+
+Writes benchmarks/results/headline/*.json; `python -m benchmarks.headline.table` makes docs/guides/results.md of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks.headline import heads, networks, words_and_tables
+from benchmarks.headline.result import RESULTS, SEEDS, Result, write
+
+Job = Callable[[float, tuple[int, ...], int | None], list[Result]]
+
+
+def jobs() -> list[tuple[str, str, Job]]:
+    """(row, data, what to run)."""
+    found: list[tuple[str, str, Job]] = []
+    for one in networks.SETTINGS:
+        found.append(
+            (one.row, one.data, lambda s, k, m, one=one: [networks.run(one, share=s, seeds=k, most_steps=m)])  # type: ignore[misc]
+        )
+    for row, names in (
+        ("3-scatter-linear", ("mnist-scattering", "fashion-scattering", "cifar-scattering")),
+        ("4-patches", ("mnist-features", "fashion-features", "cifar-patches")),
+    ):
+        for name in names:
+            dataset = heads.recipe(name).data
+            found.append((row, dataset, lambda s, k, m, n=name, r=row: heads.run(n, r, share=s, seeds=k)))  # type: ignore[misc]
+    for name in ("adult", "imdb"):
+        found.append(("6-words-tables", name, lambda s, k, m, n=name: words_and_tables.run(n, share=s, seeds=k)))  # type: ignore[misc]
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--row", help="its number, or the beginning of its name")
+    parser.add_argument("--data")
+    parser.add_argument("--seeds", type=int, default=len(SEEDS))
+    parser.add_argument("--share", type=float, default=1.0, help="of the training rows")
+    parser.add_argument("--most-steps", type=int)
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    given = parser.parse_args()
+    together: dict[tuple[str, str], list[Result]] = {}
+    for row, data, job in jobs():
+        if (given.row and not row.startswith(given.row)) or (given.data and data != given.data):
+            continue
+        found = together.setdefault((row, data), [])
+        found += job(given.share, SEEDS[: given.seeds], given.most_steps)
+        write(found, folder=given.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,203 @@
+"""The planner's speed: `python -m benchmarks.planner.run`, some minutes; needs chromium with chromedriver.
+
+On the server: processor time of one request, from the first byte of the question to the last of the answer, by calling
+the application as its server does. In the browser: from a slider's event to the first frame that shows the new numbers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import MutableMapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from selenium import webdriver
+from selenium.webdriver.chrome.options import Options
+from selenium.webdriver.chrome.service import Service
+
+from hush.planner import answers, server
+from hush.planner.doors import Keys
+from hush.planner.question import FIELDS, read
+
+RESULTS = Path(__file__).resolve().parent.parent / "results"
+# num_examples, expected_batch_size, epochs, noise_multiplier, delta, epsilon
+PLANS = {
+    name: dict(zip(FIELDS, values, strict=True))
+    for name, values in {
+        "digits": (1438, 256, 40, 2.0, 1e-5, 3),
+        "mnist": (60_000, 600, 30, 1.1, 1e-5, 3),
+        "large": (10**7, 4096, 5, 0.7, 1e-9, 8),
+    }.items()
+}
+MOVES = 60  # of a slider, for a row
+FLAGS = (
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--window-size=1280,1600"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage"),
+)
+# From the slider's event to the frame in which the numbers stand: the change of the text, the next frame, its end.
+MOVE = """
+const [name, step, done] = arguments;
+const slider = document.getElementById(`${name}-slider`), cost = document.getElementById("cost");
+let start = 0;
+const watcher = new MutationObserver(() => {
+  watcher.disconnect();
+  requestAnimationFrame(() => { const turn = new MessageChannel();
+    turn.port1.onmessage = () => done(performance.now() - start); turn.port2.postMessage(0); });
+});
+watcher.observe(cost, { childList: true, characterData: true, subtree: true });
+requestAnimationFrame(() => {
+  start = performance.now();
+  slider.value = Number(slider.value) + step;
+  slider.dispatchEvent(new Event("input", { bubbles: true }));
+});
+"""
+# The same way to the screen for a text that asks nobody: what the browser and the machine take by themselves.
+FRAME = MOVE.replace("slider.dispatchEvent", "cost.textContent += ' '; if (0) slider.dispatchEvent")
+
+
+def moves(plan: dict[str, Any], find: str) -> list[dict[str, Any]]:
+    """The plan with one slider moved a little further each time."""
+    moved = [name for name in FIELDS if name not in (find, "epsilon", "num_examples", "expected_batch_size")]
+    return [{**plan, "find": find, moved[k % len(moved)]: plan[moved[k % len(moved)]] * 1.01**k} for k in range(MOVES)]
+
+
+async def request(app: Any, keys: Keys, question: str, body: dict[str, Any]) -> float:
+    """Milliseconds of processor time."""
+    text, sent = json.dumps(body).encode(), []
+    names = {"host": keys.hosts[0], "origin": f"http://{keys.hosts[0]}", "content-type": "application/json"}
+    path = f"/{keys.token}/api/{question}"
+    scope = {"type": "http", "method": "POST", "path": path, "raw_path": path.encode(), "query_string": b"",
+             "headers": [(name.encode(), value.encode()) for name, value in names.items()], "http_version": "1.1",
+             "asgi": {"version": "3.0"}, "scheme": "http", "root_path": "", "client": None, "server": None}  # fmt: skip
+
+    async def receive() -> MutableMapping[str, Any]:
+        return {"type": "http.request", "body": text, "more_body": False}
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        sent.append(message)
+
+    start = time.process_time()
+    await app(scope, receive, send)
+    spent = 1000 * (time.process_time() - start)
+    assert sent[0]["status"] == 200, sent
+    return spent
+
+
+def server_rows(root: Path) -> list[dict[str, Any]]:
+    keys = Keys(port=1)
+    app = server.application(server.Planner(root, (), keys))
+    rows = []
+    for name, plan in PLANS.items():
+        for find in FIELDS if name != "large" else ("epsilon", "noise_multiplier"):
+            times = asyncio.run(_all(app, keys, moves(plan, find)))
+            rows.append({"plan": name, "request": f"numbers, solve for {find}", **summary(times)})
+    for name, plan in PLANS.items():
+        for kind, work in server.SLOW.items():
+            times = []
+            for body in moves(plan, "epsilon")[: MOVES // 10]:
+                asked, _ = read(body)
+                assert asked is not None
+                start = time.process_time()
+                work(asked)
+                times.append(1000 * (time.process_time() - start))
+            rows.append({"plan": name, "request": f"{kind} (helper process)", **summary(times)})
+    answers._cost.cache_clear()
+    return rows
+
+
+async def _all(app: Any, keys: Keys, bodies: list[dict[str, Any]]) -> list[float]:
+    await request(app, keys, "numbers", bodies[0])
+    return [await request(app, keys, "numbers", body) for body in bodies]
+
+
+def summary(times: list[float]) -> dict[str, float]:
+    ranked = sorted(times)
+    return {"median": statistics.median(ranked), "p90": ranked[int(0.9 * len(ranked))], "largest": ranked[-1]}
+
+
+def browser_rows(root: Path) -> list[dict[str, Any]]:
+    command = [sys.executable, "-m", "hush.cli.main", "plan", str(root / "runs"), "--no-open"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        address = process.stdout.readline().split()[1]
+        driver = _browser(root / "profile")
+        try:
+            driver.get(address)
+            time.sleep(5)
+            names = [name for name in FIELDS if name != "epsilon"]  # a move of the target changes no cost
+            _moved(driver, names[0], MOVE)  # to warm up
+            rows = [{"slider": name, **summary(_moved(driver, name, MOVE))} for name in names]
+            return [*rows, {"slider": "none: a text of the page itself", **summary(_moved(driver, names[0], FRAME))}]
+        finally:
+            driver.quit()
+            process.terminate()
+
+
+def _browser(profile: Path) -> Any:
+    options = Options()
+    options.binary_location = shutil.which("chromium") or ""
+    for flag in (*FLAGS, f"--user-data-dir={profile}"):
+        options.add_argument(flag)
+    driver = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
+    driver.set_script_timeout(30)
+    return driver
+
+
+def _moved(driver: Any, name: str, script: str) -> list[float]:
+    times = []
+    for move in range(MOVES // 2):
+        times.append(driver.execute_async_script(script, name, 3 if move % 20 < 10 else -3))
+        time.sleep(0.03)
+    return times
+
+
+START = """# The planner
+
+Milliseconds, on a shared machine with 2 cores; load average {load:.1f} before the run. FastAPI {fastapi}, uvicorn
+{uvicorn}.
+
+From a slider's event to the frame that shows the new numbers, in headless Chromium, while the slower answers follow.
+The wait for the next frame, up to 17, is part of it.
+
+| slider | median | 90 % | largest |
+|---|---|---|---|
+"""
+SERVER = """
+Processor time of one request on the server. What the helper process does comes after the numbers.
+
+| plan | request | median | 90 % | largest |
+|---|---|---|---|---|
+"""
+
+
+def table(found: dict[str, Any]) -> str:
+    text = START.format(load=found["load"], fastapi=version("fastapi"), uvicorn=version("uvicorn"))
+    text += "".join(f"| {row['slider']} | {_times(row)} |\n" for row in found["browser"])
+    return text + SERVER + "".join(f"| {row['plan']} | {row['request']} | {_times(row)} |\n" for row in found["server"])
+
+
+def _times(row: dict[str, Any]) -> str:
+    return " | ".join(f"{row[name]:.3g}" for name in ("median", "p90", "largest"))
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        found: dict[str, Any] = {"load": os.getloadavg()[0], "moves": MOVES}
+        found["browser"] = browser_rows(Path(folder))
+        found["server"] = server_rows(Path(folder))
+    (RESULTS / "planner.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    (RESULTS / "planner.md").write_text(table(found), encoding="utf-8")
+    print(table(found))
+
+
+if __name__ == "__main__":
+    main()

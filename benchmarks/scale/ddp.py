@@ -1,0 +1,214 @@
+"""A private step of several processes beside the step of plain DDP (and of plain FSDP2) with the same model and rows.
+
+    python -m benchmarks.scale.ddp [--processes 1 2 4] [--repeats 15] [--out benchmarks/results]
+
+Every process runs on one thread. The steps to be compared are interleaved round by round in the same processes; a
+round's time is that of the slowest process. Ratios are medians over rounds, to the plain step of the same round.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+NAMES = ("MLP 784-1000-10", "MLP 784-2048-2048-10", "tanh CNN", "transformer d=256 L=4 T=128")
+GOAL = 1.3
+Step = Callable[[], None]
+
+
+def _share(batch: Any, rank: int, size: int) -> Any:
+    from hush.gradients.batches import take
+
+    return take(batch, slice(rank, None, size))
+
+
+def passes(row: Any, rank: int, size: int) -> Step:
+    """Forward and backward of this process's share alone."""
+    import torch
+
+    from hush.gradients.batches import call
+
+    torch.manual_seed(0)
+    model, batch = row.make().train(), _share(row.batch(), rank, size)
+
+    def step() -> None:
+        model.zero_grad()
+        call(row.loss_fn, model, batch).mean().backward()
+
+    return step
+
+
+def plain(row: Any, rank: int, size: int, *, sharded: bool) -> Step:
+    """Forward, backward, reduction and update by torch alone."""
+    import torch
+    from torch.nn.parallel import DistributedDataParallel
+
+    from hush.gradients.batches import call
+
+    torch.manual_seed(0)
+    model = row.make().train()
+    model = shard(model) if sharded else DistributedDataParallel(model)
+    batch, optimizer = _share(row.batch(), rank, size), torch.optim.SGD(model.parameters(), lr=1e-3)
+
+    def step() -> None:
+        call(row.loss_fn, model, batch).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+def private(row: Any, rank: int, size: int, *, sharded: bool) -> Step:
+    """The same by Hush: clipped, summed, charged in memory, noised."""
+    import torch
+
+    from hush import PrivateGradients, TrainingPlan
+
+    torch.manual_seed(0)
+    model = row.make().train()
+    model = shard(model) if sharded else model
+    plan = TrainingPlan(
+        noise_multiplier=1.0, sampling_prob=0.01, expected_batch_size=100, steps=100_000, clip_norm=1.0, delta=1e-5
+    )
+    batch, optimizer = _share(row.batch(), rank, size), torch.optim.SGD(model.parameters(), lr=1e-3)
+    gradients = PrivateGradients(model, plan)
+
+    def step() -> None:
+        gradients.backward(row.loss_fn, batch)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+def shard(model: Any) -> Any:
+    """Every part with parameters of its own, then the whole."""
+    from torch.distributed.fsdp import fully_shard
+
+    parts = model.layers.layers if hasattr(model, "layers") else model.children()
+    for part in parts:
+        if any(True for _ in part.parameters()):
+            fully_shard(part)
+    return fully_shard(model)
+
+
+STEPS: dict[str, Callable[[Any, int, int], Step]] = {
+    "plain DDP": lambda row, rank, size: plain(row, rank, size, sharded=False),
+    "Hush": lambda row, rank, size: private(row, rank, size, sharded=False),
+    "plain FSDP2": lambda row, rank, size: plain(row, rank, size, sharded=True),
+    "Hush on FSDP2": lambda row, rank, size: private(row, rank, size, sharded=True),
+}
+
+
+def timed(steps: dict[str, Step], repeats: int) -> dict[str, list[tuple[float, float]]]:
+    """For each step and round: seconds of the slowest process, and processor seconds of all."""
+    import torch
+    import torch.distributed as dist
+
+    for _ in range(2):
+        for step in steps.values():
+            step()
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in steps}
+    gc.disable()
+    for _ in range(repeats):
+        for name, step in steps.items():
+            dist.barrier()
+            wall, used = time.perf_counter(), time.process_time()
+            step()
+            spent = torch.tensor([time.perf_counter() - wall, time.process_time() - used], dtype=torch.float64)
+            slowest, total = spent[:1].clone(), spent[1:].clone()
+            dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
+            dist.all_reduce(total)
+            found[name].append((float(slowest), float(total)))
+        gc.collect()
+    gc.enable()
+    return found
+
+
+def worker(repeats: int, out: Path) -> None:
+    import torch
+    import torch.distributed as dist
+
+    from benchmarks.dpsgd.models import ROWS
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    rank, size = dist.get_rank(), dist.get_world_size()
+    results = []
+    for row in ROWS:
+        if row.name.rpartition(",")[0] not in NAMES:
+            continue
+        times = timed({name: make(row, rank, size) for name, make in STEPS.items()}, repeats)
+        parameters = sum(value.numel() for value in row.make().parameters())
+        results.append({"name": row.name, "processes": size, "parameters": parameters, **summary(times)})
+        if rank == 0:
+            print(json.dumps(results[-1]), flush=True)
+    if rank == 0:
+        out.write_text(json.dumps(results))
+    dist.destroy_process_group()
+
+
+def summary(times: dict[str, list[tuple[float, float]]]) -> dict[str, Any]:
+    def ratio(name: str, beside: str, which: int) -> float:
+        pairs = zip(times[name], times[beside], strict=True)
+        return statistics.median(one[which] / other[which] for one, other in pairs)
+
+    return {
+        "seconds": {name: statistics.median(wall for wall, _ in rounds) for name, rounds in times.items()},
+        "over_ddp": ratio("Hush", "plain DDP", 0),
+        "over_ddp_processor": ratio("Hush", "plain DDP", 1),
+        "over_fsdp": ratio("Hush on FSDP2", "plain FSDP2", 0),
+        "over_fsdp_processor": ratio("Hush on FSDP2", "plain FSDP2", 1),
+    }
+
+
+def launch(size: int, repeats: int, out: Path) -> list[dict[str, Any]]:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={size}"]
+    arguments = ["-m", "benchmarks.scale.ddp", "--worker", "--repeats", str(repeats), "--out", str(out)]
+    subprocess.run([*command, *arguments], check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    found: list[dict[str, Any]] = json.loads(out.read_text())
+    out.unlink()
+    return found
+
+
+def table(results: list[dict[str, Any]]) -> str:
+    lines = [
+        "| model | processes | DDP, ms | Hush / DDP | by processor time | Hush on FSDP2 / FSDP2 | by processor time |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in results:
+        lines.append(
+            f"| {row['name']} | {row['processes']} | {1e3 * row['seconds']['plain DDP']:.1f} | {row['over_ddp']:.2f} | "
+            f"{row['over_ddp_processor']:.2f} | {row['over_fsdp']:.2f} | {row['over_fsdp_processor']:.2f} |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--processes", type=int, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
+    parser.add_argument("--worker", action="store_true")
+    chosen = parser.parse_args()
+    if chosen.worker:
+        worker(chosen.repeats, chosen.out)
+        return
+    results = [row for n in chosen.processes for row in launch(n, chosen.repeats, chosen.out / f"scale_{n}.tmp")]
+    (chosen.out / "scale_ddp.json").write_text(json.dumps({"goal": GOAL, "results": results}, indent=1) + "\n")
+    print(table(results))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,161 @@
+"""`hush train --recipe NAME`: fixed features, some noisy sums of them, and a private softmax."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from hush.cli.feature_recipes import RECIPES, FeatureRecipe, recipe
+from hush.cli.output import print_json, print_lines, print_table, waiting
+from hush.errors import InvalidValue
+
+FEATURES_FILE = "features.safetensors"
+RecipeName = Annotated[
+    str | None, typer.Option("--recipe", metavar="NAME", help=f"Fixed features and a softmax: {', '.join(RECIPES)}.")
+]
+_OTHERS = (
+    *("data", "model", "epochs", "expected_batch_size", "num_examples", "learning_rate", "unit", "physical_batch_size"),
+    *("module", "target", "schema", "write_schema", "test", "method", "data_norm", "x_bounds", "y_bounds", "classes"),
+    *("features", "resume", "live", "secure", "public_schema"),
+)
+
+
+def run(params: dict[str, Any], place: Path) -> None:
+    """Compute the features, charge for each release, fit, test, save, print."""
+    from hush import features, linear
+
+    _refuse_others(params)
+    chosen = recipe(params["recipe"])
+    start = time.perf_counter()
+    train, test, dataset = _pictures(chosen, params["folder"])
+    account, books = _account(params, chosen, place)
+    transformers, rows, test_rows = _transformed(chosen, params, train[0], test[0], account)
+    head = _head(params, chosen, dataset.num_classes, transformers)
+    head.fit(rows, train[1], account)
+    score, twin = _scores(head, rows, train[1], test_rows, test[1], params["no_twin"])
+    linear.save(head, place, account=account, ledger=books)
+    features.save(transformers, place / FEATURES_FILE)
+    _describe(place, chosen, params["recipe"], score, twin)
+    facts = _facts(params, chosen, head, score, twin, time.perf_counter() - start, place)
+    print_json(facts) if params["json"] else _print(facts)
+
+
+def _refuse_others(params: dict[str, Any]) -> None:
+    given = ["--" + name.replace("_", "-") for name in _OTHERS if params[name] not in (None, False)]
+    if given:
+        raise InvalidValue(f"{', '.join(given)} does not go with --recipe, which settles that.")
+    if params["epsilon"] is None:
+        raise InvalidValue("--epsilon is needed: it has no default, because it is what the promise says.")
+
+
+def _pictures(chosen: FeatureRecipe, folder: Path | None) -> tuple[Any, Any, Any]:
+    from hush.data import load
+
+    dataset = load(chosen.data, folder=folder)
+    assert dataset.test is not None
+    parts = [
+        (part.tensors[0].reshape(-1, *dataset.input_shape), part.tensors[1].numpy())
+        for part in (dataset.train, dataset.test)
+    ]
+    return parts[0], parts[1], dataset
+
+
+def _account(params: dict[str, Any], chosen: FeatureRecipe, place: Path) -> tuple[Any, str | None]:
+    """The account to charge, and the shared ledger it is in; None for the run's own."""
+    from hush.cli.linear_train import open_account
+    from hush.privacy import Budget
+
+    budget = Budget(epsilon=params["epsilon"], delta=_delta(params))
+    return open_account(params, budget, chosen.data, place)
+
+
+def _delta(params: dict[str, Any]) -> float:
+    return 1e-5 if params["delta"] is None else float(params["delta"])
+
+
+def _transformed(
+    chosen: FeatureRecipe, params: dict[str, Any], train: Any, test: Any, account: Any
+) -> tuple[list[Any], Any, Any]:
+    from hush.features import PrivateTransformer
+
+    transformers = chosen.make(params["seed"])
+    for one in transformers:
+        with waiting(f"{type(one).__name__} of {len(train)} rows"):
+            if isinstance(one, PrivateTransformer):
+                one.fit(train, account=account)
+            train, test = one.transform(train), one.transform(test)
+    return transformers, train, test
+
+
+def _head(params: dict[str, Any], chosen: FeatureRecipe, num_classes: int, transformers: list[Any]) -> Any:
+    from hush import events
+    from hush.linear import PrivateSoftmaxHead
+
+    paid = [one.event_ for one in transformers if hasattr(one, "event_")]
+    return PrivateSoftmaxHead(
+        params["epsilon"],
+        _delta(params),
+        classes=list(range(num_classes)),
+        data_norm=1.0,
+        clip_norm=params["clip_norm"] or chosen.clip_norm,
+        steps=params["steps"] or chosen.steps,
+        spent=events.Composed(*paid) if paid else None,
+        relation=params["relation"],
+        random_state=params["seed"],
+    )
+
+
+def _scores(head: Any, rows: Any, labels: Any, test: Any, truth: Any, no_twin: bool) -> tuple[float, float | None]:
+    """The accuracy on test rows, and that of the same softmax without noise and clipping."""
+    from hush.linear import softmax_head
+    from hush.rng import Rng
+
+    private = float(head.score(test, truth))
+    if no_twin:
+        return private, None
+    twin = head.plan().without_privacy(len(rows))
+    weights = softmax_head.descend(rows, labels, len(head.classes_), [twin], Rng.from_seed(0))[0]
+    return private, float(((test @ weights).argmax(axis=1) == truth).mean())
+
+
+def _describe(place: Path, chosen: FeatureRecipe, name: str, score: float, twin: float | None) -> None:
+    from hush import report
+
+    scores = report.Scores(name="test_accuracy", private=score, twin=twin)
+    report.describe(place, data=chosen.data, model=f"{name}: features and a softmax", public_data=True, scores=scores)
+
+
+def _facts(
+    params: dict[str, Any],
+    chosen: FeatureRecipe,
+    head: Any,
+    score: float,
+    twin: float | None,
+    seconds: float,
+    out: Path,
+) -> dict[str, Any]:
+    scores = {"test_accuracy": score} | ({} if twin is None else {"twin_test_accuracy": twin})
+    return {
+        "data": chosen.data,
+        "recipe": params["recipe"],
+        **scores,
+        **head.guarantee_.to_dict(),
+        "randomness": head.randomness_,
+        "seconds": round(seconds, 2),
+        "out": str(out),
+    }
+
+
+def _print(facts: dict[str, Any]) -> None:
+    from hush.privacy import round_up
+
+    twin = facts.get("twin_test_accuracy")
+    row = ("test accuracy", f"{facts['test_accuracy']:.4f}", "-" if twin is None else f"{twin:.4f}")
+    columns = ("", "private", "without privacy")
+    print_table("on the test rows", columns, [row], numbers=columns[1:])
+    claim = f"({round_up(facts['epsilon'])}, {facts['delta']:.3g})-differential privacy"
+    lines = [f"proven: {claim}, {facts['relation'].replace('_', ' ')}, by {facts['method']}"]
+    print_lines(*lines, *(f"note: {note}" for note in facts["notes"]), f"saved: {facts['out']} ({facts['seconds']} s)")

@@ -1,0 +1,22 @@
+"""Features that are computed and not trained, as scikit-learn transformers. What they read from rows is an event."""
+
+from hush.features.ngrams import HashedNGrams
+from hush.features.patches import WhitenedPatches
+from hush.features.pca import PrivatePCA
+from hush.features.private_transformer import PrivateTransformer
+from hush.features.public_bins import PublicBins
+from hush.features.saved import load, save
+from hush.features.scaler import PrivateScaler
+from hush.features.scattering import Scattering
+
+__all__ = [
+    "HashedNGrams",
+    "PrivatePCA",
+    "PrivateScaler",
+    "PrivateTransformer",
+    "PublicBins",
+    "Scattering",
+    "WhitenedPatches",
+    "load",
+    "save",
+]

@@ -1,0 +1,76 @@
+"""Which label a prompt gives a text: by the log-probabilities of the label words, set right by content-free inputs.
+
+A model favours some words whatever it is asked. Contextual calibration asks the same prompt about texts without content
+("N/A", "", "[MASK]") and divides by what it says there [Zhao, Wallace, Feng, Klein, Singh 2021, Sec. 5]. That is a
+function of one prompt: a teacher's calibration sees the teacher's own examples alone, and costs no privacy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy
+
+from hush import _check
+from hush.errors import InvalidValue
+from hush.prompts.language_model import Floats, LanguageModel
+from hush.prompts.templates import Template
+
+CONTENT_FREE = ("N/A", "", "[MASK]")
+LENGTHS = ("sum", "mean")
+
+
+def label_scores(
+    language_model: LanguageModel,
+    template: Template,
+    labels: Sequence[str],
+    prefix: str,
+    texts: Sequence[str],
+    *,
+    content_free: Sequence[str] = CONTENT_FREE,
+    lengths: str = "sum",
+) -> Floats:
+    """The calibrated score of each label for each text, (texts, labels); each row holds log-probabilities.
+
+    Args:
+        language_model: Has the method `log_probs`.
+        template: Makes a question of a text.
+        labels: The label words, as they follow the question.
+        prefix: What stands before each question.
+        texts: What to label.
+        content_free: Texts without content; none for raw log-probabilities.
+        lengths: Of label words with several tokens: "sum" adds the tokens' log-probabilities, the word's own
+            probability; "mean" divides by their number, which favours no short word.
+    """
+    _check.one_of("lengths", lengths, LENGTHS)
+    questions = [template.question(text) for text in (*texts, *content_free)]
+    if not questions:
+        return numpy.empty((0, len(labels)))
+    found = language_model.log_probs(prefix, questions, list(labels))
+    scores = _normalised(_words(found, len(questions), len(labels), lengths))
+    if not content_free:
+        return scores
+    number = len(texts)
+    expected = numpy.log(numpy.exp(scores[number:]).mean(axis=0).clip(min=1e-300))
+    return _normalised(scores[:number] - expected)
+
+
+def _words(found: object, rows: int, columns: int, lengths: str) -> Floats:
+    """One number for each word; what a model gives is checked here, because anything can serve as a model."""
+    combine = numpy.mean if lengths == "mean" else numpy.sum
+    try:
+        table = numpy.array([[float(combine(tokens)) for tokens in row] for row in found], dtype=numpy.float64)  # type: ignore[attr-defined]
+    except (TypeError, ValueError):
+        table = numpy.empty((0, 0))
+    if table.shape != (rows, columns):
+        raise InvalidValue(f"log_probs must give {rows} x {columns} lists of numbers, one list for each label word.")
+    if numpy.isnan(table).any() or (table > 1e-6).any():
+        raise InvalidValue("log_probs must give logarithms of probabilities: numbers, none above 0.")
+    return table.clip(min=-1e6)  # a probability of 0
+
+
+def _normalised(scores: Floats) -> Floats:
+    """Logarithms of probabilities over the labels alone."""
+    shifted: Floats = scores - scores.max(axis=1, keepdims=True)
+    result: Floats = shifted - numpy.log(numpy.exp(shifted).sum(axis=1, keepdims=True))
+    return result

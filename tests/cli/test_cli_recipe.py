@@ -1,0 +1,79 @@
+"""`hush train --recipe`: features and a softmax by one command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy
+import pytest
+import torch
+from torch.utils.data import TensorDataset
+
+from hush import Budget, Ledger, accounting, features, linear
+from hush.cli import feature_recipes, main
+from hush.data import Dataset
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few pictures of stripes, down or across, and few filters."""
+    draws = numpy.random.default_rng(0)
+
+    def part(count: int) -> TensorDataset:
+        labels = draws.integers(2, size=count)
+        pictures = draws.random((count, 1, 12, 12)) * 0.3
+        pictures[labels == 0, :, :, ::2] += 0.7
+        pictures[labels == 1, :, ::2] += 0.7
+        return TensorDataset(torch.tensor(pictures, dtype=torch.float32), torch.tensor(labels))
+
+    stripes = Dataset(
+        name="stripes", train=part(2_000), test=part(300), num_classes=2, input_shape=(1, 12, 12), num_examples=2_000,
+        source="none", licence="none",
+    )  # fmt: skip
+    monkeypatch.setattr("hush.data.load", lambda name, folder=None: stripes)
+    made = feature_recipes._patches(8, 3, 2, mirror=False)
+    monkeypatch.setitem(feature_recipes.RECIPES, "stripes", feature_recipes.FeatureRecipe("stripes", made, 80, 1.0))
+
+
+def run(*words: str) -> int:
+    return main.run(["train", "--recipe", *words])
+
+
+def test_it_learns_charges_everything_and_can_be_loaded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "run"
+    assert run("stripes", "--epsilon", "2", "--out", str(out), "--json") == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["test_accuracy"] > 0.9
+    assert facts["epsilon"] <= 2.0
+    rows = Ledger(out / "ledger.db").account("training").rows()
+    charged = [row.event for row in rows if row.kind == "charge"]
+    assert len(charged) == 3  # patches, scaler, softmax
+    whole = accounting.guarantee(Ledger(out / "ledger.db").account("training").event, delta=1e-5)
+    assert whole.epsilon == pytest.approx(facts["epsilon"], rel=1e-6)
+    head, pipeline = linear.load(out), features.load(out / "features.safetensors")
+    assert head.predict(pipeline.transform(torch.rand(3, 1, 12, 12))).shape == (3,)
+
+
+def test_a_shared_account_with_too_little_left_stops_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    books = tmp_path / "books.db"
+    Ledger(books).account("stripes", cap=Budget(epsilon=0.5, delta=1e-5))
+    assert run("stripes", "--epsilon", "2", "--out", str(tmp_path / "run"), "--ledger", str(books)) == 1
+    assert "Traceback" not in capsys.readouterr().err
+    assert not (tmp_path / "run" / "model.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("nothing", "--epsilon", "1"), "--recipe must be one of"),
+        (("stripes",), "--epsilon is needed"),
+        (("stripes", "--epsilon", "1", "--data", "mnist"), "--data does not go with --recipe"),
+    ],
+)
+def test_bad_words_get_one_line(
+    words: tuple[str, ...], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*words, "--out", str(tmp_path / "run")) == 2
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert message in " ".join(lines)

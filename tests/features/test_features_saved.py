@@ -1,0 +1,54 @@
+"""Fitted features in a file: the same features come out, and nothing secret is in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy
+import pytest
+import torch
+
+from hush.errors import InvalidValue, UnreadableFile
+from hush.features import HashedNGrams, PrivateScaler, Scattering, WhitenedPatches, load, save
+
+PICTURES = torch.rand(6, 1, 12, 12, generator=torch.Generator().manual_seed(0))
+
+
+def fitted(seed: int | None = 3) -> list[object]:
+    patches = WhitenedPatches(4, patch_size=3, cells=2, random_state=seed).fit(PICTURES)
+    return [patches, PrivateScaler(random_state=seed).fit(patches.transform(PICTURES))]
+
+
+def test_what_was_saved_transforms_as_before(tmp_path: Path) -> None:
+    parts = fitted()
+    save(parts, tmp_path / "features.safetensors")
+    found = load(tmp_path / "features.safetensors")
+    rows = PICTURES
+    for part in parts:
+        rows = part.transform(rows)  # type: ignore[attr-defined]
+    assert numpy.array_equal(found.transform(PICTURES), rows)
+    assert [step.event_ for _, step in found.steps] == [part.event_ for part in parts]  # type: ignore[attr-defined]
+    assert all(step.random_state is None for _, step in found.steps)
+
+
+@pytest.mark.parametrize("part", [Scattering(root=False), HashedNGrams(64)], ids=["scattering", "words"])
+def test_features_without_a_fit_keep_their_settings(part: object, tmp_path: Path) -> None:
+    save([part], tmp_path / "features.safetensors")
+    found = load(tmp_path / "features.safetensors").steps[0][1]
+    assert found.get_params() == part.get_params()  # type: ignore[attr-defined]
+
+
+def test_broken_and_other_files_are_refused(tmp_path: Path) -> None:
+    place = tmp_path / "features.safetensors"
+    save(fitted(), place)
+    content = place.read_bytes()
+    for wrong in (content[:50], content[:-9], b"", b"{}" * 40):
+        place.write_bytes(wrong)
+        with pytest.raises(UnreadableFile, match="features"):
+            load(place)
+    with pytest.raises(UnreadableFile):
+        load(tmp_path / "none")
+    with pytest.raises(InvalidValue, match="call fit"):
+        save([PrivateScaler()], place)
+    with pytest.raises(InvalidValue, match="cannot be saved"):
+        save([object()], place)

@@ -1,0 +1,87 @@
+"""Scattering against a slow computation in space, pixel by pixel."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy
+import pytest
+import torch
+
+from hush.errors import InvalidValue
+from hush.features import Scattering
+
+
+def wave(side: int, scale: int, turn: int, directions: int) -> numpy.ndarray:
+    """A Morlet wavelet on a circle of `side` pixels, by its formula [Bruna, Mallat 2013, section 2]."""
+    width, frequency, slant = 0.8 * 2**scale, 0.75 * math.pi / 2**scale, 4 / directions
+    angle = (int(directions - directions / 2 - 1) - turn) * math.pi / directions
+    hill = numpy.zeros((side, side))
+    result = numpy.zeros((side, side), dtype=complex)
+    for down, across in itertools.product(range(-2 * side, 3 * side), repeat=2):
+        along = down * math.cos(angle) + across * math.sin(angle)
+        beside = across * math.cos(angle) - down * math.sin(angle)
+        height = math.exp(-(along**2 + (slant * beside) ** 2) / (2 * width**2)) / (2 * math.pi * width**2 / slant)
+        hill[down % side, across % side] += height
+        result[down % side, across % side] += height * numpy.exp(1j * frequency * along)
+    return result - result.sum() / hill.sum() * hill
+
+
+def blur(side: int, scales: int) -> numpy.ndarray:
+    width = 0.8 * 2 ** (scales - 1)
+    result = numpy.zeros((side, side))
+    for down, across in itertools.product(range(-2 * side, 3 * side), repeat=2):
+        height = math.exp(-(down**2 + across**2) / (2 * width**2)) / (2 * math.pi * width**2)
+        result[down % side, across % side] += height
+    return result
+
+
+def convolved(picture: numpy.ndarray, kernel: numpy.ndarray) -> numpy.ndarray:
+    """On a circle, by summing shifted copies."""
+    side = len(picture)
+    places = itertools.product(range(side), repeat=2)
+    return sum(kernel[place] * numpy.roll(picture, place, axis=(0, 1)) for place in places)
+
+
+def coarse(maps: numpy.ndarray) -> numpy.ndarray:
+    """Every second pixel; of a kernel four times as high, so that sums stay what they are."""
+    return maps[::2, ::2]
+
+
+def test_the_coefficients_are_those_of_the_definition() -> None:
+    """Answers of the larger wavelets are kept at every second pixel, before they are averaged, as in Kymatio."""
+    directions = 2
+    picture = numpy.random.default_rng(0).random((8, 8))
+    padded = numpy.pad(picture, 4, mode="reflect")
+    small, large = ([wave(16, scale, turn, directions) for turn in range(directions)] for scale in (0, 1))
+    low = blur(16, 2)
+    first = [abs(convolved(padded, one)) for one in small]
+    second = [coarse(abs(convolved(one, other))) for one in first for other in large]
+    coarser = [coarse(abs(convolved(padded, one))) for one in large]
+    fine = [convolved(one, low)[4:12:4, 4:12:4] for one in (padded, *first)]
+    rest = [convolved(one, 4 * coarse(low))[2:6:2, 2:6:2] for one in (*second, *coarser)]
+    wanted = numpy.stack([*fine, *rest]).ravel()
+    found = Scattering(2, directions=directions, root=False).transform(picture[None, None])[0]
+    assert numpy.abs(found - wanted).max() < 1e-5
+
+
+def test_a_picture_is_looked_at_alone() -> None:
+    pictures = torch.rand(5, 2, 16, 16)
+    together = Scattering().transform(pictures)
+    assert numpy.allclose(together[3:4], Scattering().transform(pictures[3:4]), atol=1e-6)
+
+
+def test_small_shifts_change_less_than_pixels_do() -> None:
+    picture = torch.zeros(1, 1, 32, 32)
+    picture[:, :, 10:22, 14:18] = 1
+    moved = picture.roll(1, dims=3)
+    one, other = (Scattering().transform(x)[0] for x in (picture, moved))
+    change = numpy.linalg.norm(one - other) / numpy.linalg.norm(one)
+    assert change < 0.5 * float((picture - moved).norm() / picture.norm())
+
+
+@pytest.mark.parametrize("shape", [(3, 28, 28), (3, 1, 4, 28), (3, 1, 27, 28)])
+def test_other_shapes_are_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(InvalidValue, match="sides that 4 divides"):
+        Scattering().fit(torch.zeros(shape))

@@ -1,0 +1,156 @@
+"""The softmax head: its sums against a loop, its noise against the closed form, what one row can move."""
+
+from __future__ import annotations
+
+import math
+
+import numpy
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+from scipy.stats import norm
+from tests.features.releases import recorded
+
+from hush import Budget, Ledger, Rng, events
+from hush.errors import InvalidValue, Unreachable
+from hush.linear import PrivateSoftmaxHead, RepeatedFitWarning, softmax_head
+from hush.linear.softmax_head import HeadPlan
+
+BUDGET = Budget(epsilon=1.0, delta=1e-5)
+
+
+def plan(**changes: object) -> HeadPlan:
+    given = {"steps": 4, "clip_norm": 1.0, "learning_rate": 50.0, "spent": None, "relation": "add_remove", **changes}
+    return HeadPlan.for_budget(BUDGET, **given)  # type: ignore[arg-type]
+
+
+def loop_sum(rows: numpy.ndarray, labels: numpy.ndarray, weights: numpy.ndarray, clip_norm: float) -> numpy.ndarray:
+    total = numpy.zeros_like(weights)
+    for row, label in zip(rows, labels, strict=True):
+        chances = numpy.exp(row @ weights)
+        slope = chances / chances.sum() - (numpy.arange(weights.shape[1]) == label)
+        gradient = numpy.outer(row, slope)
+        total += gradient * min(1.0, clip_norm / numpy.linalg.norm(gradient))
+    return total
+
+
+@pytest.mark.parametrize("clip_norm", [0.3, 1.0, math.inf])
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_sums_are_those_of_a_loop(clip_norm: float, kind: str) -> None:
+    draws = numpy.random.default_rng(0)
+    rows, labels, weights = draws.normal(size=(30, 5)), draws.integers(3, size=30), draws.normal(size=(1, 5, 3))
+    given = sparse.csr_array(rows) if kind == "sparse" else rows
+    found = softmax_head._clipped_sums(given, softmax_head._lengths(given), labels, weights, [clip_norm])
+    assert numpy.allclose(found[0], loop_sum(rows, labels, weights[0], clip_norm), atol=1e-10)
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 10**6), scale=st.sampled_from([1e-3, 1.0, 1e6]))
+def test_one_row_moves_a_sum_by_the_clip_norm_at_most(seed: int, scale: float) -> None:
+    draws = numpy.random.default_rng(seed)
+    weights = draws.normal(size=(1, 4, 3)) * 10
+    rows = softmax_head.within_norm(draws.standard_cauchy(size=(9, 4)) * scale, 1.0)
+    labels = draws.integers(3, size=9)
+    lengths = softmax_head._lengths(rows)
+    both = [softmax_head._clipped_sums(rows[:k], lengths[:k], labels[:k], weights, [0.7])[0] for k in (8, 9)]
+    assert numpy.linalg.norm(both[1] - both[0]) <= 0.7 * (1 + 1e-6)
+    assert (lengths <= 1 + 1e-6).all()
+
+
+@pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
+@pytest.mark.parametrize("spent", [None, events.Repeated(events.Gaussian(20.0), 2)])
+def test_head_and_features_cost_the_budget_by_the_closed_form(relation: str, spent: events.Event | None) -> None:
+    """All Gaussian: mu^2 adds up [dong22, Cor. 3.3]; replace_one doubles mu."""
+    found = plan(relation=relation, spent=spent)
+    inverse = found.steps / found.noise_multiplier**2 + (0 if spent is None else 2 / 20.0**2)
+    if found.count is not None:
+        inverse += 1 / found.count.noise_multiplier**2
+    mu = math.sqrt(inverse) * (2 if relation == "replace_one" else 1)
+    delta = norm.cdf(-1 / mu + mu / 2) - math.exp(1) * norm.cdf(-1 / mu - mu / 2)
+    assert 0.9999e-5 < delta <= 1e-5
+
+
+def test_noise_is_made_for_the_clip_norm_and_for_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    releases = recorded(monkeypatch)
+    rows = numpy.eye(3)
+    found = plan(clip_norm=0.5)
+    softmax_head.descend(rows, numpy.arange(3), 3, [found], Rng.from_seed(0))
+    assert found.count is not None
+    assert releases.noises == [found.count.noise_multiplier] + [found.noise_multiplier] * found.steps
+    assert all(0.5 <= value < 0.5001 for value in releases.sensitivities[1:])
+    assert found.event == events.Composed(
+        found.count.event, events.Repeated(events.Gaussian(found.noise_multiplier), found.steps)
+    )
+
+
+def test_plans_side_by_side_do_as_they_do_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorded(monkeypatch)
+    draws = numpy.random.default_rng(1)
+    rows, labels = draws.normal(size=(40, 6)), draws.integers(4, size=40)
+    plans = [plan(), plan(clip_norm=0.2, learning_rate=9.0)]
+    both = softmax_head.descend(rows, labels, 4, plans, Rng.from_seed(0))
+    for one, weights in zip(plans, both, strict=True):
+        assert numpy.allclose(softmax_head.descend(rows, labels, 4, [one], Rng.from_seed(0))[0], weights)
+
+
+def blobs(count: int, dtype: type = numpy.float32) -> tuple[numpy.ndarray, numpy.ndarray]:
+    draws = numpy.random.default_rng(2)
+    labels = draws.integers(3, size=count)
+    rows = numpy.eye(8)[labels] + 0.3 * draws.normal(size=(count, 8))
+    return (rows / numpy.linalg.norm(rows, axis=1, keepdims=True)).astype(dtype), labels
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64", "sparse"])
+def test_it_learns_within_its_budget(kind: str) -> None:
+    rows, labels = blobs(6_000, numpy.float64 if kind == "float64" else numpy.float32)
+    given = sparse.csr_array(rows) if kind == "sparse" else rows
+    head = PrivateSoftmaxHead(1.0, 1e-5, classes=[0, 1, 2], data_norm=1.0, random_state=0).fit(given, labels)
+    assert head.score(given, labels) > 0.95
+    assert head.guarantee_.epsilon <= 1.0
+    assert numpy.allclose(head.predict_proba(given[:5]).sum(axis=1), 1, atol=1e-5)
+
+
+def test_features_that_were_paid_for_are_in_the_guarantee_and_not_charged_again(tmp_path: object) -> None:
+    rows, labels = blobs(500)
+    account = Ledger(f"{tmp_path}/ledger.db").account("rows", cap=BUDGET)
+    spent = events.Gaussian(10.0)
+    account.charge(spent)
+    head = PrivateSoftmaxHead(1.0, 1e-5, classes=[0, 1, 2], data_norm=1.0, spent=spent).fit(rows, labels, account)
+    assert head.guarantee_.epsilon == pytest.approx(account.spent(delta=1e-5).epsilon, rel=1e-6)
+    assert 0.999 < head.guarantee_.epsilon <= 1.0
+
+
+def test_twins_have_no_noise_and_say_so() -> None:
+    twin = plan().without_privacy(100)
+    assert twin.event == events.NotPrivate()
+    rows, labels = blobs(300)
+    one, other = (softmax_head.descend(rows, labels, 3, [twin], Rng.from_seed(seed)) for seed in (0, 1))
+    assert (one == other).all()
+
+
+def test_what_is_missing_is_named() -> None:
+    rows, labels = blobs(20)
+    full = {"epsilon": 1.0, "delta": 1e-5, "classes": [0, 1, 2], "data_norm": 1.0}
+    for name, message in [
+        ("epsilon", "epsilon"),
+        ("delta", "delta"),
+        ("classes", "classes"),
+        ("data_norm", "data_norm"),
+    ]:
+        with pytest.raises(InvalidValue, match=message):
+            PrivateSoftmaxHead(**{**full, name: None}).fit(rows, labels)
+    with pytest.raises(InvalidValue, match="not in classes"):
+        PrivateSoftmaxHead(**{**full, "classes": [0, 1]}).fit(rows, labels)
+    with pytest.raises(Unreachable, match="leaves nothing"):
+        PrivateSoftmaxHead(**full, spent=events.Gaussian(0.5)).fit(rows, labels)
+    with pytest.raises(ValueError, match="NaN"):
+        PrivateSoftmaxHead(**full).fit(numpy.full_like(rows, numpy.nan), labels)
+
+
+def test_a_second_fit_on_the_same_rows_warns() -> None:
+    rows, labels = blobs(200)
+    head = PrivateSoftmaxHead(1.0, 1e-5, classes=[0, 1, 2], data_norm=1.0, steps=2)
+    head.fit(rows, labels)
+    with pytest.warns(RepeatedFitWarning):
+        head.fit(rows, labels)

@@ -1,0 +1,84 @@
+"""Small runs of each kind, made once, and a real browser where there is one."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+from small_runs import train
+
+import hush
+from hush import linear, report
+from hush.audit import WhiteBox
+
+FLAGS = (
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--window-size=1000,900"),
+)
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A training of the user's own rows, with an audit and a description."""
+    folder = tmp_path_factory.mktemp("runs") / "trained"
+    train(folder, audit=WhiteBox(num_canaries=300))
+    report.describe(
+        folder,
+        data="visits",
+        model="linear",
+        scores=report.Scores(name="test_accuracy", private=0.8123457, twin=0.8434567),
+        facts={"learning rate": 0.1},
+    )
+    return folder
+
+
+@pytest.fixture(scope="session")
+def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A logistic regression that was fitted at once."""
+    folder = tmp_path_factory.mktemp("runs") / "fitted"
+    folder.mkdir()
+    account = hush.Ledger(folder / "ledger.db").account("training", cap=hush.Budget(epsilon=1.0, delta=1e-5))
+    x = numpy.linspace(-0.5, 0.5, 400).reshape(100, 4)
+    model = linear.PrivateLogisticRegression(epsilon=1.0, delta=1e-5, data_norm=2.0, classes=[0, 1])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        linear.save(model.fit(x, numpy.arange(100) % 2, account=account), folder, account=account)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def content(trained: Path) -> dict[str, Any]:
+    """The report on that training."""
+    return report.read(trained)
+
+
+@pytest.fixture
+def copy(trained: Path, tmp_path: Path) -> Path:
+    """A training that a test may spoil."""
+    return Path(shutil.copytree(trained, tmp_path / "copy"))
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """Headless Chromium; its logs of the page and of the network are kept."""
+    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
+    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    if chromium is None or driver is None:
+        pytest.skip("there is no chromium with its chromedriver on this machine")
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    with tempfile.TemporaryDirectory(prefix="hush-", ignore_cleanup_errors=True) as profile:
+        for flag in (*FLAGS, f"--user-data-dir={profile}"):
+            options.add_argument(flag)
+        options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+        found = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+        try:
+            yield found
+        finally:
+            found.quit()
