@@ -18,6 +18,6 @@ def pictures(name: str, share: float, *, validate: bool = False) -> Pictures:
     if validate:
         cut = len(x) * 5 // 6
         x, y, test_x, test_y = x[:cut], y[:cut], x[cut:], y[cut:]
-    few, some = max(200, int(len(x) * share)), max(200, int(len(test_x) * min(1.0, 5 * share)))
+    few, some = max(200, int(len(x) * share)), max(200, int(len(test_x) * share))
     shape = (-1, *found.input_shape)
     return x[:few].reshape(shape), y[:few].numpy(), test_x[:some].reshape(shape), test_y[:some].numpy()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from benchmarks.headline import run
@@ -16,7 +17,12 @@ CHANCE = {"adult": 0.7, "imdb": 0.45}
 JOBS = run.jobs()
 
 
-@pytest.mark.parametrize(("row", "data", "job"), JOBS, ids=[f"{n}-{job[0]}-{job[1]}" for n, job in enumerate(JOBS)])
+def case(number: int, row: str, data: str, job: run.Job) -> Any:
+    long = data == "imdb" or (data == "cifar10" and "scatter" in row)
+    return pytest.param(row, data, job, id=f"{number}-{row}-{data}", marks=[pytest.mark.slow] if long else [])
+
+
+@pytest.mark.parametrize(("row", "data", "job"), [case(number, *one) for number, one in enumerate(JOBS)])
 def test_a_row_runs_on_a_fiftieth(row: str, data: str, job: run.Job, tmp_path: Path) -> None:
     if "HUSH_DATA" not in os.environ:
         pytest.skip("HUSH_DATA is not set")
