@@ -51,7 +51,7 @@ def run(name: str, *, share: float = 1.0, seeds: tuple[int, ...] = SEEDS) -> lis
     plans = [head.plan() for head in heads]
     accuracies, twin = [], None
     for seed in seeds:
-        together = [*plans, plans[-1].without_privacy(x.shape[0])] if twin is None else plans
+        together = [*plans, plans[-1].without_privacy(x)] if twin is None else plans
         weights = softmax_head.descend(x, y, 2, together, Rng.from_seed(30_000 + seed))
         right = [float(((test_x @ one).argmax(axis=1) == test_y).mean()) for one in weights]
         twin = right[-1] if twin is None else twin

@@ -116,7 +116,7 @@ def _scores(head: Any, rows: Any, labels: Any, test: Any, truth: Any, no_twin: b
     private = float(head.score(test, truth))
     if no_twin:
         return private, None
-    twin = head.plan().without_privacy(len(rows))
+    twin = head.plan().without_privacy(rows)
     weights = softmax_head.descend(rows, labels, len(head.classes_), [twin], Rng.from_seed(0))[0]
     return private, float(((test @ weights).argmax(axis=1) == truth).mean())
 

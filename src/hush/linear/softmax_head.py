@@ -65,11 +65,12 @@ class HeadPlan:
             event = events.Composed(count.event, event)
         return cls(steps, clip_norm, step, count, learning_rate, event)
 
-    def without_privacy(self, num_rows: int, *, clipped: bool = False) -> HeadPlan:
-        """The same descent without noise, and without clipping unless asked for; its event says so."""
-        norm = self.clip_norm if clipped else math.inf
-        rate, event = self.rate(num_rows), events.NotPrivate()
-        return replace(self, noise_multiplier=0.0, count=None, clip_norm=norm, learning_rate=rate, event=event)
+    def without_privacy(self, rows: Any) -> HeadPlan:
+        """The same descent on these rows without noise and clipping, at a rate that is stable without them."""
+        rate = min(self.rate(rows.shape[0]), _stable_rate(rows))
+        return replace(
+            self, noise_multiplier=0.0, count=None, clip_norm=math.inf, learning_rate=rate, event=events.NotPrivate()
+        )
 
     def rate(self, num_rows: float) -> float:
         """The learning rate on the mean gradient."""
@@ -156,6 +157,21 @@ def _clipped_sums(rows: Any, lengths: Floats, labels: Any, weights: Any, clip_no
         slopes *= numpy.minimum(1.0, numpy.asarray(clip_norms) / numpy.maximum(sizes, 1e-30))[:, :, None]
         total += rows[part].T @ slopes.reshape(len(slopes), -1).astype(rows.dtype)
     return total.reshape(columns, runs, classes).transpose(1, 0, 2)
+
+
+def _stable_rate(rows: Any) -> float:
+    """Half of the rate at which momentum descent on a softmax's loss ceases to be stable.
+
+    The mean loss curves by at most half of the largest eigenvalue of the rows' second moments (found by powers), and
+    the limit is 2 (1 + momentum) / (1 - momentum) over that.
+    """
+    direction = numpy.ones(rows.shape[1], dtype=rows.dtype)
+    largest = 0.0
+    for _ in range(20):
+        direction = rows.T @ (rows @ direction) / rows.shape[0]
+        largest = float(numpy.linalg.norm(direction))
+        direction = direction / max(largest, 1e-30)
+    return (1 + MOMENTUM) / (1 - MOMENTUM) / (largest / 2)
 
 
 def within_norm(rows: Any, norm: float) -> Any:
