@@ -69,3 +69,28 @@ def test_evidence_contradicts_a_smaller_claim_only() -> None:
 def test_evidence_needs_a_significance(significance: float) -> None:
     with pytest.raises(InvalidValue, match="significance"):
         Evidence(epsilon_at_least=1.0, delta=0.0, significance=significance, method="one run")
+
+
+def test_a_written_guarantee_may_differ_in_digits_and_not_in_what_it_claims() -> None:
+    found = claim(1.0, epsilon_lower=0.9999, notes=("a note",))
+    written = found.to_dict()
+    assert found.agrees_with(written)
+    assert found.agrees_with(json.loads(json.dumps(written)))
+    assert found.agrees_with({**written, "epsilon": 1.00001, "epsilon_lower": 0.99995})
+    wrong = [
+        {"epsilon": 0.99},
+        {"epsilon": 0.9998, "epsilon_lower": 0.9997},  # below the interval that holds the truth
+        {"epsilon": 1.1},
+        {"epsilon": "infinity"},
+        {"epsilon": "1.0"},
+        {"delta": 1e-6},
+        {"relation": "replace_one"},
+        {"notes": []},
+        {"proven": False},
+        {"more": 1},
+    ]
+    for change in wrong:
+        assert not found.agrees_with({**written, **change}), change
+    endless = claim(math.inf)
+    assert endless.agrees_with(endless.to_dict())
+    assert not endless.agrees_with(written)

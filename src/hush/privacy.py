@@ -7,6 +7,7 @@ end. `Evidence` comes from an attack, rounds down, and is another type, so nobod
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Any, Literal, get_args
@@ -83,6 +84,21 @@ class Guarantee:
         """Plain values under the glossary's words; infinity becomes the text "infinity", since JSON has none."""
         result = {**asdict(self), "notes": list(self.notes)}
         return {key: "infinity" if value == math.inf else value for key, value in result.items()}
+
+    def agrees_with(self, written: Mapping[str, Any]) -> bool:
+        """Whether a guarantee that was written down, by `to_dict`, is this one, computed anew by whatever version.
+
+        All words must be the same. Numbers may differ where two intervals that hold the same truth can: both ends by a
+        thousandth, and neither interval below the other.
+        """
+        own = self.to_dict()
+        numbers = ("epsilon", "epsilon_lower")
+        if set(own) != set(written) or any(own[key] != written[key] for key in own if key not in numbers):
+            return False
+        if not all(type(side[key]) in (int, float) for side in (own, written) for key in numbers):
+            return own == dict(written)  # infinite, or no number at all
+        near = all(math.isclose(own[key], written[key], rel_tol=1e-3) for key in numbers)
+        return near and self.epsilon_lower <= written["epsilon"] and written["epsilon_lower"] <= self.epsilon
 
     def __str__(self) -> str:
         claim = f"({round_up(self.epsilon)}, {self.delta:.3g})-differential privacy"

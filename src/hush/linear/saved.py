@@ -150,7 +150,7 @@ def _guarantee(facts: dict[str, Any], event: events.Event) -> Guarantee:
     written = facts["guarantee"]
     found = accounting.guarantee(event, delta=written["delta"], relation=written["relation"])
     result = Guarantee(**{**found.to_dict(), "notes": tuple(str(note) for note in written["notes"])})
-    if result.to_dict() != written or written["relation"] != facts["settings"]["relation"]:
+    if not result.agrees_with(written) or written["relation"] != facts["settings"]["relation"]:
         raise UnreadableFile(f"the guarantee in {RUN_FILE} is not that of its event: one of them was edited.")
     return result
 

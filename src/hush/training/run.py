@@ -144,9 +144,8 @@ def _from_dict(folder: Path, data: dict[str, Any]) -> Run:
     ledger = Ledger.open(own if own is not None else data["ledger"], create=False)
     ledger.verify()
     guarantee = cost(event, delta=plan.delta, relation=plan.relation)
-    if (
-        charged_event(ledger.account(data["account"]), data["note"]) != event
-        or guarantee.to_dict() != data["guarantee"]
+    if charged_event(ledger.account(data["account"]), data["note"]) != event or not guarantee.agrees_with(
+        data["guarantee"]
     ):
         raise UnreadableFile(f"{RUN_FILE} and the ledger do not say the same: one of them was edited.")
     weights, metadata = read_tensors(folder / MODEL_FILE)
