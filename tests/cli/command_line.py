@@ -52,7 +52,7 @@ def launch(*arguments: object, stdin: str = "", **environment: str) -> Answer:
         capture_output=True,
         text=True,
         encoding="utf-8",
-        timeout=60,
+        timeout=300,
         env={**os.environ, **environment},
     )
     return Answer(done.returncode, done.stdout, done.stderr)

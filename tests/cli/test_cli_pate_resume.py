@@ -55,7 +55,7 @@ def charges(folder: Path) -> list[str]:
 def test_a_killed_run_goes_on_with_its_labels(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     folder = tmp_path / "run"
     command = [sys.executable, "-c", KILLED, *map(str, ASKED), "--out", str(folder)]
-    assert subprocess.run(command, capture_output=True, timeout=120).returncode == 9
+    assert subprocess.run(command, capture_output=True, timeout=300).returncode == 9
     labels = json.loads((folder / "labels.json").read_text())["labels"]
     before = charges(folder)
     assert len(before) == 1

@@ -44,7 +44,7 @@ def serve(grid: Grid, context: Context) -> None:
     account = Ledger(sys.argv[1]).account("clients", cap=Budget(epsilon=500.0, delta=1e-5))
     strategy = PrivateFedAvg(PLAN, account=account, least_clients=5, rng=Rng.from_seed(3), note="simulation")
     start = ArrayRecord(array_dict={"weight": Array(numpy.zeros(4, dtype=numpy.float32))})
-    result = strategy.start(grid, initial_arrays=start, num_rounds=PLAN.steps, timeout=120)
+    result = strategy.start(grid, initial_arrays=start, num_rounds=PLAN.steps, timeout=300)
     facts = {
         "reports": [vars(report) for report in strategy.reports],
         "epsilon": strategy.guarantee().epsilon,

@@ -87,7 +87,7 @@ def free_port() -> int:
 def wait_for(address: str, server: Script) -> None:
     """Flower's clients do not wait for their server, so they start when it listens."""
     host, port = address.split(":")
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while time.monotonic() < deadline:
         with socket.socket() as probe:
             if probe.connect_ex((host, int(port))) == 0:

@@ -43,7 +43,7 @@ class Workers:
         """
         rng = random.Random(seed)
         waiting = {index: rng.randrange(1, 8) for index in range(number)}
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 300
         while waiting and time.monotonic() < deadline:
             for index, least in list(waiting.items()):
                 heard = self._heard(index)

@@ -48,7 +48,7 @@ class Served:
 
     def request(self, method: str, path: str, body: str | None = None, headers: dict[str, str] | None = None) -> Answer:
         """One request; `headers` are all that is sent beside Host and Content-Length."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.keys.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.keys.port, timeout=300)
         try:
             connection.request(method, path, body, headers or {})
             answer = connection.getresponse()

@@ -37,7 +37,7 @@ class Host:
         return int(self._process.stdout.readline())
 
     def close(self) -> None:
-        self._process.communicate(timeout=60)
+        self._process.communicate(timeout=300)
 
 
 def released(folder: Path) -> list[int]:
@@ -46,7 +46,7 @@ def released(folder: Path) -> list[int]:
 
 
 def wait_for_steps(folder: Path, wanted: int) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while len(released(folder)) < wanted and time.monotonic() < deadline:
         time.sleep(0.001)
 
