@@ -40,7 +40,8 @@ def _asked_of_the_helper(address: str) -> dict[str, object]:
     plan = {"num_examples": 1000, "expected_batch_size": 100, "epochs": 1, "noise_multiplier": 1, "delta": 1e-5}
     question = json.dumps({**plan, "epsilon": 1, "kind": "methods"}).encode()
     headers = {"origin": address[: address.index("/", 7)], "content-type": "application/json"}
-    with urllib.request.urlopen(urllib.request.Request(f"{address}api/later", question, headers), timeout=300) as answer:
+    request = urllib.request.Request(f"{address}api/later", question, headers)
+    with urllib.request.urlopen(request, timeout=300) as answer:
         found: dict[str, object] = json.load(answer)
     return found
 
