@@ -25,7 +25,7 @@ def _sweep(result: dict[str, Any]) -> list[str]:
         f"# Accounting: {len(rows)} random settings, seed {result['seed']}",
         "",
         "sampling_prob 1e-5..1, noise 0.3..100, steps 1..1e6, delta 1e-30..1e-3, 1 to 5 phases, both relations.",
-        "Times are of one answer with both ends, on a shared 2-core machine, one thread.",
+        "Times are of one answer with both ends, on a shared 2-core machine, one thread, the best of seven passes.",
         "",
         *_table([("exceptions", str(len(rows) - len(good))), *_ours(good), *_beside_pld(good)]),
     ]

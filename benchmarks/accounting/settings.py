@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -18,7 +19,7 @@ class Setting:
     delta: float
     relation: str = "add_remove"
 
-    @property
+    @cached_property
     def event(self) -> events.Event:
         return events.Composed(*(events.Repeated(_step(q, noise), steps) for q, noise, steps in self.phases))
 

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -240,7 +241,7 @@ def test_a_users_script_runs_as_it_is(two: Found) -> None:
 def test_the_clip_norm_moves_alike(two: Found) -> None:
     one, other = two.same("clip norms")
     assert one == other
-    assert len(set(one)) == len(one)
+    assert all(before != after for before, after in pairwise(one))  # it moves at every step of these seeds
 
 
 @pytest.mark.parametrize(

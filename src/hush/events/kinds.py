@@ -233,13 +233,12 @@ def flat(event: Event, times: int = 1) -> Iterator[tuple[Event, int]]:
     pending: list[tuple[Event, int]] = [(event, times)]
     while pending:
         current, count = pending.pop()
-        match current:
-            case Repeated(inner, repeats):
-                pending.append((inner, count * repeats))
-            case Composed(events):
-                pending.extend((part, count) for part in reversed(events))
-            case MatrixGaussian(noise_multiplier):
-                pending.append((Gaussian(noise_multiplier), count))
-            case _:
-                counts[current] = counts.get(current, 0) + count
+        if isinstance(current, Repeated):
+            pending.append((current.event, count * current.times))
+        elif isinstance(current, Composed):
+            pending.extend([(part, count) for part in reversed(current.events)])
+        elif isinstance(current, MatrixGaussian):
+            pending.append((Gaussian(current.noise_multiplier), count))
+        else:
+            counts[current] = counts.get(current, 0) + count
     yield from counts.items()

@@ -263,11 +263,10 @@ class Sum:
 
     def value(self, epsilon: float) -> tuple[float, float]:
         """The rule's delta and its derivative."""
-        exponents = self._log_terms - self._z * epsilon
-        if np.maximum.reduce(exponents.real, initial=-math.inf) > _LARGEST:
-            return math.inf, -math.inf
-        terms = np.exp(exponents)
-        return float(np.add.reduce(terms.real)), -float((self._z @ terms).real)
+        terms = np.exp(self._log_terms - self._z * epsilon)
+        value = float(np.add.reduce(terms.real))
+        # Where a term overflows the sum is infinite or not a number.
+        return (value, -float((self._z @ terms).real)) if math.isfinite(value) else (math.inf, -math.inf)
 
     def above(self, epsilon: float) -> float:
         """How far the true delta can lie above the rule's."""

@@ -22,6 +22,8 @@ from hush.accounting.exact.transforms import Jumps, Whole
 Menu = tuple[tuple[float, float, float], ...]
 _AT_ONCE = 20_000  # numbers in one array of paths times nodes
 _HEIGHTS = 1.25 ** np.arange(24)  # over the first height: where to look for the transform's own decay
+_MARGIN = 1.12  # on a height: a transform falls more slowly than to the quadratic term
+_EVEN = 0.75  # share of the variance that an even path must see
 _KNEE = 0.25  # where, below the cut, the path has turned half way
 
 Turned = tuple[Floats, Floats, Floats]  # see Nodes.turned
@@ -191,15 +193,41 @@ def steepest_tail(part: Whole, order: float, height: float, enough: float) -> fl
 
 def first_height(part: Whole, target: float) -> float:
     """Where the transform of a normal loss with the tilted variance would be safely below e^-target."""
-    return 1.12 * math.sqrt(2 * target / max(part.variance(), 1e-300))
+    return _normal_height(part.variance(), target)
+
+
+def _normal_height(variance: float, target: float) -> float:
+    return _MARGIN * math.sqrt(2 * target / max(variance, 1e-300))
+
+
+def _even_reach(part: Whole, target: float, variance: float, highest: float) -> Reach | None:
+    """The reach by a path at one distance in each phase, which is enough where the loss's slope varies little.
+
+    Up to the quadratic term such a path at height y, y E[slope] away, bounds the transform by e^{-y^2 E[slope]^2 / 2}.
+    """
+    nodes = part.nodes
+    slope = nodes.sums(part.tilted * nodes.slope)
+    square = float((slope * slope) @ nodes.times) + nodes.phases.gaussian
+    if square < _EVEN * variance:
+        return None
+    height = _MARGIN * math.sqrt(2 * target / max(square, 1e-300))
+    if height > highest:
+        return None
+    offset, weight = nodes.lowered(height)
+    paths, weights = np.empty((2, len(offset))), np.ones((2, len(offset)))
+    paths[0] = nodes.spread(np.minimum(height * slope, 0.9 * math.pi / nodes.shift))
+    paths[1], weights[1] = offset, weight
+    found = reach_along(part, height, Moved(paths, weights, nodes.turned(paths)))
+    return found if found.tail <= -target else None
 
 
 def whole_reach(part: Whole, target: float, highest: float, tries: int) -> Reach | None:
     """The reach with the tail below e^-target, or None where no path is found up to `highest`."""
-    height = first_height(part, target)
+    variance = part.variance()
+    height = _normal_height(variance, target)
     if height > highest:
         return None
-    first = first_reach(part, height)
+    first = _even_reach(part, target, variance, highest) or first_reach(part, height)
     if first.tail <= -target:
         return first
     menu, height = _FIRST + _MORE, _own_reach(part, target, height, highest)

@@ -12,12 +12,13 @@ import numpy as np
 
 from hush.accounting.exact import search
 from hush.accounting.exact.contour import Line
-from hush.accounting.exact.layers import DIGITS, Ordinary
+from hush.accounting.exact.layers import Ordinary
 from hush.accounting.exact.phases import Direction, Floats, Phases
 from hush.accounting.exact.transforms import UNIT, Complexes, Whole
 
 ROOM = 1.5
-_MORE_DIGITS = 6.0  # aliases grow with the steps
+_DIGITS = 29.0  # more than one answer needs: aliases grow with the steps
+_FAINT = 1e-6  # errors of a line that serves, over delta
 _CLOSE = 1e-9  # how far below the delta given the bound may end, relatively
 _MOST_ROUNDS = 12  # of Newton's method
 
@@ -45,8 +46,11 @@ class Gauge:
         epsilon, trusted, interval = search.ordinary_answer(ordinary, ordinary.chernoff_epsilon())
         if not trusted or not interval[1] * (1 - 1e-6) <= interval[0]:
             return None, math.inf
-        line = ordinary.line(epsilon, search.LITTLE_WORK, DIGITS + _MORE_DIGITS)
-        return None if line is None else ordinary.sharpened(line, epsilon, search.LITTLE_WORK), epsilon
+        line = ordinary.line(epsilon, search.LITTLE_WORK, _DIGITS)
+        line = None if line is None else ordinary.sharpened(line, epsilon, search.LITTLE_WORK)
+        if line is None or not line.blur(epsilon) + line.beyond(epsilon) < _FAINT * self.delta:
+            return None, math.inf
+        return line, epsilon
 
     @property
     def works(self) -> bool:

@@ -22,14 +22,15 @@ from hush.accounting.exact.nodes import EDGE_DISTANCE, Nodes, TooManyNodes
 from hush.accounting.exact.phases import Direction, Floats, Phases
 from hush.accounting.exact.transforms import Cut, Jumps, Whole
 
-DIGITS = 23.0  # errors are kept below e^-23 of delta on an ordinary line
-_LAYER_DIGITS = 17.5
+_DIGITS = 18.0  # aliases and tails are kept below e^-18 of delta on an ordinary line
+_NODE_DIGITS = 23.0  # and the quadrature of its transform below e^-23
+_LAYER_DIGITS = 15.0
 _SPAN = np.exp(np.linspace(-6.8, 1.4, 28))  # orders looked at, over the typical one
 FLOOR = 0.75  # what is dropped near epsilon is negligible down to this share of it
 _FORTY = np.linspace(0.0, 1.0, 40)
 _MOST_NODES = 20_000  # of one layer, for each phase
 _TYPICAL_SWELL = 3.0  # log of Chernoff's bound over delta
-_RATIO = 5.0  # between the levels of two layers
+_RATIO = 9.0  # between the levels of two layers
 
 
 class Ordinary:
@@ -39,7 +40,7 @@ class Ordinary:
         self.phases, self.direction, self.log_delta = phases, direction, log_delta
         self.found: Line | None = None  # the last line on which an answer was looked for
         self.found_at = math.nan  # and the answer
-        self.part = Whole(Nodes(phases, direction, log_delta, digits=DIGITS))
+        self.part = Whole(Nodes(phases, direction, log_delta, digits=_NODE_DIGITS))
         self.orders = _typical_order(phases, direction, log_delta) * _SPAN
         for _ in range(4):
             self.constants = log_chernoff(self.orders, self.part.log_moments(self.orders))
@@ -74,13 +75,13 @@ class Ordinary:
         """About the Rényi bound on log delta at epsilon; a first guess."""
         return min(float((self.constants - self.orders * epsilon).min()), 0.0)
 
-    def line(self, epsilon: float, most_work: float, digits: float = DIGITS) -> Line | None:
+    def line(self, epsilon: float, most_work: float, digits: float = _DIGITS) -> Line | None:
         """The line for an answer near epsilon, as good as these nodes allow."""
         return line_of(self.part, self.orders, self.constants, epsilon, digits=digits, most_work=most_work)
 
     def sharpened(self, line: Line, epsilon: float, most_work: float) -> Line:
         """The line itself, or one on finer nodes where the loss turns too fast for these."""
-        return _sharpened(line, self.orders, self.constants, epsilon, DIGITS, most_work)
+        return _sharpened(line, self.orders, self.constants, epsilon, _DIGITS, most_work)
 
 
 def _log_kernel(order: float) -> float:
@@ -92,7 +93,7 @@ def _sharpened(line: Line, orders: Floats, constants: Floats, epsilon: float, di
     part = line.part
     assert isinstance(part, Whole)
     nodes, cut = part.nodes, part.cut
-    if line.blur(epsilon) <= 3e-9 * math.exp(nodes.log_delta):
+    if line.blur(epsilon) <= 5e-8 * math.exp(nodes.log_delta):
         return line
     fastest = max(float(line.z[-1].imag), 0.0 if cut is None else 10 / cut.softness)
     highest = math.inf if cut is None else cut.level + EDGE_DISTANCE * cut.softness
@@ -101,7 +102,7 @@ def _sharpened(line: Line, orders: Floats, constants: Floats, epsilon: float, di
     most_work *= max(1.0, len(nodes.times) / 8)  # many phases are many products, but each is small
     if not nodes.stretched_count(fastest, highest, -60 / part.order) * len(line.z) < most_work:
         return line
-    finer = _finer(nodes, fastest, highest, -60 / part.order, digits, has_cut=cut is not None)
+    finer = _finer(nodes, fastest, highest, -60 / part.order, nodes.digits, has_cut=cut is not None)
     if finer is None:
         return line
     sharper = Whole(finer, cut)

@@ -19,13 +19,13 @@ from hush.accounting.exact.phases import Direction, Floats, Phases
 Interval = tuple[float, float]
 _SMALLEST = 680.0  # deltas below e^-680 are reported as at most that
 _NARROW = 1e-8  # relative width of delta that needs no second try
-_ENOUGH = 5e-7  # relative width of epsilon that ends the search on a cheap line
+_ENOUGH = 9e-7  # relative width of epsilon that ends the search on a cheap line
 _FEW_LOSSES = 1.5  # log moment at Chernoff's order below which a few large losses make up the answer
 # One large loss reaches epsilon where that many times what it would give is needed for many losses, and the log moment
 # at Chernoff's order is below this.
 _SINGLE = (4.0, math.inf), (2.5, 3.0), (2.0, 1.5), (1.45, 0.8), (1.25, 0.05)
 _PLACES = np.linspace(0.0, 1.0, 17)
-_BENT_DIGITS = 17.0
+_BENT_DIGITS = 15.0
 _FEW_DIGITS = 7.0  # enough to see that "add" costs less than "remove"
 _MOST_BENT = 6  # phases for which a bent contour is the cheaper way
 _SHARP_WORK = 2e4
@@ -125,7 +125,7 @@ def _attempts(ordinary: Ordinary, chernoff: float) -> Iterator[tuple[Interval, f
     """From cheap to dear, each with the relative width that ends the search."""
     if ordinary.direction == "add":
         near, trusted, found = _ordinary(ordinary, chernoff, LITTLE_WORK)
-        yield found, 1e-8
+        yield found, _ENOUGH
         guesses = [near, chernoff]
     else:
         near, trusted, found = chernoff, False, (0.0, math.inf)

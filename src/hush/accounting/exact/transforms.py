@@ -220,7 +220,7 @@ class Whole:
         nodes = self.nodes
         # Each e^{i height loss} - 1 is a sum of products of at most log2(heights) factors, all at most 2.
         speed = float(nodes.times @ nodes.sums(self.tilted * nodes.size))
-        turns = float(nodes.times @ nodes.sums(self.tilted * np.minimum(height * nodes.size, 4.0)))
+        turns = min(height * speed, 4.0 * nodes.phases.steps)
         # Each bounded loss is rounded once in its closed form, and as often as it occurs.
         reach = sum(count * loss.largest for loss, count in self.nodes.phases.bounded)
         closed = 16 * reach * (self.order + height) + 4 * abs(self._rest_here)
