@@ -24,9 +24,10 @@ from selenium import webdriver
 from selenium.webdriver.chrome.options import Options
 from selenium.webdriver.chrome.service import Service
 
-from hush.planner import answers, server
+from hush.planner import server
 from hush.planner.doors import Keys
 from hush.planner.question import FIELDS, read
+from hush.planner.solve import exact_cost, forget
 
 RESULTS = Path(__file__).resolve().parent.parent / "results"
 # num_examples, expected_batch_size, epochs, noise_multiplier, delta, epsilon
@@ -65,9 +66,10 @@ FRAME = MOVE.replace("slider.dispatchEvent", "cost.textContent += ' '; if (0) sl
 
 
 def moves(plan: dict[str, Any], find: str) -> list[dict[str, Any]]:
-    """The plan with one slider moved a little further each time."""
+    """The plan with one slider after the other dragged to the right, place by place as the page has them."""
     moved = [name for name in FIELDS if name not in (find, "epsilon", "num_examples", "expected_batch_size")]
-    return [{**plan, "find": find, moved[k % len(moved)]: plan[moved[k % len(moved)]] * 1.01**k} for k in range(MOVES)]
+    places = [10 ** (k / 60) for k in range(1, MOVES // len(moved) + 1)]
+    return [{**plan, "find": find, field: float(f"{plan[field] * far:.3g}")} for field in moved for far in places]
 
 
 async def request(app: Any, keys: Keys, question: str, body: dict[str, Any]) -> float:
@@ -97,9 +99,10 @@ def server_rows(root: Path) -> list[dict[str, Any]]:
     app = server.application(server.Planner(root, (), keys))
     rows = []
     for name, plan in PLANS.items():
-        for find in FIELDS if name != "large" else ("epsilon", "noise_multiplier"):
-            times = asyncio.run(_all(app, keys, moves(plan, find)))
-            rows.append({"plan": name, "request": f"numbers, solve for {find}", **summary(times)})
+        for find in FIELDS:
+            chosen, dragged = asyncio.run(_all(app, keys, moves(plan, find)))
+            rows.append({"plan": name, "request": f"solve for {find}, just chosen", **summary(chosen)})
+            rows.append({"plan": name, "request": f"solve for {find}, while dragging", **summary(dragged)})
     for name, plan in PLANS.items():
         for kind, work in server.SLOW.items():
             times = []
@@ -110,13 +113,22 @@ def server_rows(root: Path) -> list[dict[str, Any]]:
                 work(asked)
                 times.append(1000 * (time.process_time() - start))
             rows.append({"plan": name, "request": f"{kind} (helper process)", **summary(times)})
-    answers._cost.cache_clear()
     return rows
 
 
-async def _all(app: Any, keys: Keys, bodies: list[dict[str, Any]]) -> list[float]:
+async def _all(app: Any, keys: Keys, bodies: list[dict[str, Any]]) -> tuple[list[float], list[float]]:
+    """Each question after the plan's own cost alone, and after the one before it. No cost asked for is known."""
     await request(app, keys, "numbers", bodies[0])
-    return [await request(app, keys, "numbers", body) for body in bodies]
+    chosen, dragged = [], []
+    for body in bodies:
+        forget()
+        await request(app, keys, "numbers", {**body, "find": "epsilon"})
+        exact_cost.cache_clear()
+        chosen.append(await request(app, keys, "numbers", body))
+    for body in bodies:
+        exact_cost.cache_clear()
+        dragged.append(await request(app, keys, "numbers", body))
+    return chosen, dragged
 
 
 def summary(times: list[float]) -> dict[str, float]:
@@ -172,7 +184,9 @@ The wait for the next frame, up to 17, is part of it.
 |---|---|---|---|
 """
 SERVER = """
-Processor time of one request on the server. What the helper process does comes after the numbers.
+Processor time of one request for the numbers on the server: when "solve for" was just chosen, after the plan's own cost
+was shown; and while a slider is dragged, after the question before. No cost is known already. What the helper process
+does comes after the numbers.
 
 | plan | request | median | 90 % | largest |
 |---|---|---|---|---|
@@ -192,8 +206,8 @@ def _times(row: dict[str, Any]) -> str:
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         found: dict[str, Any] = {"load": os.getloadavg()[0], "moves": MOVES}
-        found["browser"] = browser_rows(Path(folder))
         found["server"] = server_rows(Path(folder))
+        found["browser"] = browser_rows(Path(folder))
     (RESULTS / "planner.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
     (RESULTS / "planner.md").write_text(table(found), encoding="utf-8")
     print(table(found))

@@ -225,6 +225,7 @@ def test_plans_are_saved_compared_and_loaded(page: Any) -> None:
     by_id(page, "plan-name").send_keys("<b>mine</b>", Keys.ENTER)
     wait_for(page, lambda: "<b>mine</b>" in shown(page, "plans"))
     assert shown(page, "cost") in shown(page, "plans")
+    assert "1e-5" in shown(page, "plans")
     by_id(page, "epochs-slider").send_keys(Keys.HOME)
     page.find_element("css selector", "[aria-label='Load <b>mine</b>']").click()
     wait_for(page, lambda: shown(page, "cost") in shown(page, "plans"))

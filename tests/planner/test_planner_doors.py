@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import socket
+import threading
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from planner_server import PLAN, Served, served
 
+from hush.planner import answers
 from hush.planner.doors import PAGE_POLICY, REPORT_POLICY
 
 JSON = {"content-type": "application/json"}
@@ -138,7 +143,7 @@ def test_questions_are_answered(planner: Served) -> None:
 
 def test_slow_answers_come_from_the_helper(planner: Served) -> None:
     answer = planner.ask("later", kind="methods", **PLAN)
-    assert [row["method"] for row in answer.data["methods"]] == ["rdp", "moments", "advanced"]
+    assert [row["method"] for row in answer.data["methods"]] == list(answers.LATER)
 
 
 def test_only_loopback_listens(planner: Served) -> None:
@@ -162,3 +167,39 @@ def test_the_policy_lets_nothing_in_from_elsewhere() -> None:
         text = path.read_text(encoding="utf-8").replace("http://www.w3.org/2000/svg", "")
         assert "http://" not in text, path.name
         assert "https://" not in text, path.name
+
+
+def test_a_question_cut_off_by_the_end_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    begun = threading.Event()
+
+    def slowly(*_: object) -> dict[str, list[object]]:
+        begun.set()
+        time.sleep(2.5)  # longer than the server waits at its end
+        return {"runs": [], "budgets": []}
+
+    monkeypatch.setattr("hush.planner.runs.describe", slowly)
+    with served(tmp_path) as running:
+        asking = threading.Thread(target=_asked_in_vain, args=(running,))
+        asking.start()
+        assert begun.wait(60)
+    asking.join(60)
+    assert capfd.readouterr().err == ""
+
+
+def _asked_in_vain(running: Served) -> None:
+    with suppress(OSError, http.client.HTTPException):
+        running.ask("runs")
+
+
+def test_other_errors_of_the_server_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*_: object) -> None:
+        raise ArithmeticError("this is told")
+
+    monkeypatch.setattr("hush.planner.runs.describe", broken)
+    with served(tmp_path) as running:
+        assert running.ask("runs").status == 500
+    assert "this is told" in capfd.readouterr().err

@@ -60,9 +60,9 @@ def test_the_python_lines_make_this_plan(find: str, relation: str) -> None:
         exec(answer["python"], names)
     plan = names["plan"]
     assert isinstance(plan, TrainingPlan)
-    assert plan.guarantee().epsilon == pytest.approx(answer["guarantee"]["epsilon"], rel=1e-6)
+    assert plan.guarantee().epsilon == pytest.approx(answer["guarantee"]["epsilon"], rel=1e-5)
     assert "differential privacy" in shown.getvalue()
-    assert plan.noise_multiplier == pytest.approx(answer["plan"]["noise_multiplier"], rel=1e-6)
+    assert plan.noise_multiplier == pytest.approx(answer["plan"]["noise_multiplier"], rel=1e-5)  # six digits
     for name in ("steps", "sampling_prob", "expected_batch_size", "relation", "delta"):
         assert getattr(plan, name) == answer["plan"][name]
     if find == "noise_multiplier":

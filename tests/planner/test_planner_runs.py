@@ -53,6 +53,15 @@ def test_runs_are_listed_with_what_they_claim(root: Path) -> None:
     assert (found["deep/second one"]["complete"], found["deep/second one"]["has_report"]) == (False, False)
 
 
+@pytest.mark.parametrize("key", ["promise", "data_independent"])
+def test_votes_are_listed_with_their_claim_and_data(root: Path, key: str) -> None:
+    """As `hush pate` and `hush prompt pate` write them."""
+    (root / "first" / "run.json").write_text(json.dumps({"run": "x", "asked": 16, key: CLAIM}))
+    (root / "first" / "about.json").write_text(json.dumps({"data": "mnist"}))
+    [run] = [run for run in runs.describe(root, ())["runs"] if run["name"] == "first"]
+    assert (run["data"], run["epsilon_text"], run["delta_text"]) == ("mnist", "2.9999", "1e-05")
+
+
 @pytest.mark.parametrize(
     "text", ["", "[]", "{}", "{", '{"guarantee": 3}', '{"guarantee": {"epsilon": "infinity"}}', "[" * 9999]
 )

@@ -16,11 +16,10 @@ from hush.accounting.calibrate import MOST_STEPS, sampled_gaussian
 from hush.errors import HushError, UnsupportedEvent
 from hush.planner.lines import command, python_lines
 from hush.planner.question import Question, together
-from hush.planner.solve import settle
+from hush.planner.solve import cost, exact_cost, settle
 from hush.privacy import Guarantee, Relation, round_up
 
-AT_ONCE = ("exact", "gdp_clt", "basic")  # cheap enough for every move of a slider
-LATER = ("rdp", "moments", "advanced")
+LATER = ("gdp_clt", "basic", "rdp", "moments", "advanced")
 AT_REST = ("optimal",)  # up to seconds with very many steps
 _POINTS_PER_DECADE = 8
 _POINTS_PER_OCTAVE = 4
@@ -51,7 +50,7 @@ def numbers(asked: Question, data: str = "digits") -> dict[str, Any]:
         "interval_text": [round_down(answer.epsilon_lower), round_up(answer.epsilon)],
         "delta_text": _short(answer.delta),
         "inside": answer.epsilon <= found.epsilon,
-        "methods": [row(found, name, answer if name == "exact" else None) for name in AT_ONCE],
+        "methods": [row(found, "exact", answer)],
         "warnings": warnings,
         "command": "" if warnings else command(found, answer, data),
         "python": python_lines(found),
@@ -133,7 +132,7 @@ def _changed(found: Question, name: str, field: str, factor: float) -> dict[str,
 def _result(asked: Question) -> float:
     """The cost, or the number that was to be found."""
     if asked.find == "epsilon":
-        return _cost(asked.noise_multiplier, asked.sampling_prob, asked.steps, asked.delta, asked.relation)
+        return cost(asked).epsilon
     return float(getattr(settle(asked)[0], asked.find))
 
 
@@ -173,12 +172,17 @@ def _lines(
     return {"lines": [line("exact", points), line("rdp", coarse)]}
 
 
-@lru_cache(maxsize=4096)
 def _cost(
-    noise_multiplier: float, sampling_prob: float, steps: int, delta: float, relation: Relation, method: str = "exact"
+    noise_multiplier: float, sampling_prob: float, steps: int, delta: float, relation: Relation, method: str
 ) -> float:
+    setting = noise_multiplier, sampling_prob, steps, delta, relation
+    return exact_cost(*setting).epsilon if method == "exact" else _renyi_cost(*setting)
+
+
+@lru_cache(maxsize=4096)
+def _renyi_cost(noise_multiplier: float, sampling_prob: float, steps: int, delta: float, relation: Relation) -> float:
     event = sampled_gaussian(noise_multiplier, sampling_prob, steps)
-    return accounting.guarantee(event, delta=delta, relation=relation, method=method).epsilon
+    return accounting.guarantee(event, delta=delta, relation=relation, method="rdp").epsilon
 
 
 def _finite(value: float) -> float | None:

@@ -19,8 +19,7 @@ def command(found: Question, answer: Guarantee, data: str) -> str:
     >>> command(*settle(asked), "digits")
     'hush train --data digits --epsilon 3 --delta 1e-05 --num-examples 1438 --expected-batch-size 256 --steps 225'
     """
-    epsilon = f"{found.epsilon:.15g}" if found.find != "epsilon" else round_up(answer.epsilon)
-    words = ["hush", "train", "--data", data, "--epsilon", epsilon, "--delta", repr(found.delta)]
+    words = ["hush", "train", "--data", data, "--epsilon", round_up(answer.epsilon), "--delta", repr(found.delta)]
     words += ["--num-examples", str(found.num_examples), "--expected-batch-size", str(found.expected_batch_size)]
     words += ["--steps", str(found.steps)]
     if found.relation != "add_remove":

@@ -18,7 +18,8 @@ from hush.ledger import Account, Ledger
 from hush.planner.answers import round_down
 from hush.privacy import round_up
 
-RUN_FILE, REPORT_FILE = "run.json", "report.html"
+RUN_FILE, ABOUT_FILE, REPORT_FILE = "run.json", "about.json", "report.html"
+CLAIMS = ("guarantee", "promise", "data_independent")  # of a training or a fit, of votes, of votes of prompts
 DEEPEST, MOST_RUNS, LARGEST_FILE = 3, 500, 50_000_000
 
 
@@ -56,13 +57,12 @@ def describe(root: Path, ledgers: Sequence[str]) -> dict[str, Any]:
 
 
 def _run(name: str, folder: Path) -> dict[str, Any]:
-    facts = _facts(folder / RUN_FILE)
-    spent = facts.get("guarantee")
-    claim = spent if isinstance(spent, dict) else {}
+    facts, about = _facts(folder / RUN_FILE), _facts(folder / ABOUT_FILE)
+    claim: dict[str, Any] = next((facts[key] for key in CLAIMS if isinstance(facts.get(key), dict)), {})
     epsilon, delta = claim.get("epsilon"), claim.get("delta")
     return {
         "name": name,
-        "data": str(facts.get("account") or facts.get("data") or "")[:100],
+        "data": str(about.get("data") or facts.get("account") or facts.get("data") or "")[:100],
         "epsilon_text": round_up(float(epsilon)) if isinstance(epsilon, int | float) else str(epsilon or "?")[:20],
         "delta_text": f"{delta:g}" if isinstance(delta, int | float) else "?",
         "relation": str(claim.get("relation", ""))[:20],
@@ -74,7 +74,7 @@ def _run(name: str, folder: Path) -> dict[str, Any]:
 
 def _facts(path: Path) -> dict[str, Any]:
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(path.read_text(encoding="utf-8")) if _is_plain(path) else {}
     except (OSError, ValueError, RecursionError):
         return {}
     return data if isinstance(data, dict) else {}

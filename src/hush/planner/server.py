@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import signal
 import socket
@@ -216,6 +217,12 @@ def listen(port: int) -> socket.socket:
     return door
 
 
+def _is_told(record: logging.LogRecord) -> bool:
+    """Whether the server's log shows this. Questions that are cut off because the page ends are nobody's error."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not (isinstance(error, asyncio.CancelledError) or record.getMessage().startswith("Cancel "))
+
+
 def prepared(planner: Planner) -> uvicorn.Server:
     """The server, not started yet."""
     config = uvicorn.Config(
@@ -229,6 +236,7 @@ def prepared(planner: Planner) -> uvicorn.Server:
         date_header=False,
         timeout_graceful_shutdown=1,
     )
+    logging.getLogger("uvicorn.error").addFilter(_is_told)
     return uvicorn.Server(config)
 
 

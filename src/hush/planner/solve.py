@@ -1,5 +1,8 @@
 """The one number that is to be found, so that the training stays inside its target. Never over it.
 
+The search is steered by guesses, which are cheap, and ends at a place whose exact cost is inside. That the next place
+is outside is read off the slope there, unless it is too near to tell.
+
 >>> from hush.planner.question import Question
 >>> asked = Question(num_examples=60_000, expected_batch_size=600, epochs=30, noise_multiplier=1.0, delta=1e-5,
 ...                  epsilon=3.0, find="expected_batch_size")
@@ -13,15 +16,25 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
+from typing import ClassVar
 
 from hush import accounting
-from hush.accounting.calibrate import MOST_STEPS
+from hush.accounting.calibrate import sampled_gaussian
+from hush.accounting.exact import report
 from hush.errors import Unreachable
-from hush.planner.question import MOST_EXAMPLES, Question
-from hush.privacy import Budget, Guarantee
+from hush.planner.axes import Distance, axis_of
+from hush.planner.question import Question
+from hush.privacy import Guarantee, Relation
 
-_STRIDE = 4  # factor by which the search for a bracket grows
-_PATIENCE = 4  # steps from one side before the interval is halved
+_NEAR = 1e-5  # a guess so near the target needs no second one
+_FAR = 1e-2  # distance over which whole steps do not count
+_LEVEL = 1e-9  # difference of whole steps that is none
+_LONGEST = 1.2  # stride
+_LARGE = 0.05  # a rise to the next place over which a line is not believed
+_SURE = 0.2  # share of a step's rise by which the next place must be outside to be believed
+_QUICK = 6  # looks along the secant
+_FLATTEST, _STEEPEST = 0.02, 5.0  # of the search's slope
 
 
 def settle(asked: Question) -> tuple[Question, Guarantee]:
@@ -32,16 +45,37 @@ def settle(asked: Question) -> tuple[Question, Guarantee]:
     """
     if asked.find == "delta":
         return _with_delta(asked)
-    found = _FINDERS[asked.find](asked)
+    if asked.find == "epsilon":
+        answer = cost(asked)
+        _Search.remember(Distance.of(asked), _level(answer.epsilon, asked.delta))
+        return asked, answer
+    search = _Search(asked)
+    found = search.axis.at(search.edge())
     answer = cost(found)
-    if found.find != "epsilon" and answer.epsilon > found.epsilon:  # cannot be: every finder has looked
+    if answer.epsilon > found.epsilon:  # cannot be: the search has looked
         raise Unreachable(f"{found.find} was found outside the target of {found.epsilon:g}; please report this.")
     return found, answer
 
 
 def cost(asked: Question) -> Guarantee:
     """What the training costs at its delta, exactly."""
-    return accounting.guarantee(asked.event, delta=asked.delta, relation=asked.relation)
+    return exact_cost(asked.noise_multiplier, asked.sampling_prob, asked.steps, asked.delta, asked.relation)
+
+
+@lru_cache(maxsize=4096)
+def exact_cost(
+    noise_multiplier: float, sampling_prob: float, steps: int, delta: float, relation: Relation
+) -> Guarantee:
+    """The same from plain numbers; what was asked before is remembered."""
+    event = sampled_gaussian(noise_multiplier, sampling_prob, steps)
+    return accounting.guarantee(event, delta=delta, relation=relation)
+
+
+def forget() -> None:
+    """Answer the next question as if it were the first. Answers do not depend on that, only the time they take."""
+    exact_cost.cache_clear()
+    _Search.lag = 0.0
+    _Search.slopes.clear()
 
 
 def _with_delta(asked: Question) -> tuple[Question, Guarantee]:
@@ -52,103 +86,134 @@ def _with_delta(asked: Question) -> tuple[Question, Guarantee]:
     return replace(asked, delta=answer.delta), answer
 
 
-def _budget(asked: Question) -> Budget:
-    return Budget(epsilon=asked.epsilon, delta=asked.delta)
+def last_inside(is_inside: Callable[[int], bool], start: int, last: int) -> int:
+    """A place that is inside while the next is not, or the last one; -1 if place 0 is outside. Strides double.
 
-
-def _with_noise(asked: Question) -> Question:
-    noise = accounting.noise_for(
-        _budget(asked), sampling_prob=asked.sampling_prob, steps=asked.steps, relation=asked.relation
-    )
-    return replace(asked, noise_multiplier=noise)
-
-
-def _with_epochs(asked: Question) -> Question:
-    steps = accounting.steps_for(
-        _budget(asked),
-        noise_multiplier=asked.noise_multiplier,
-        sampling_prob=asked.sampling_prob,
-        relation=asked.relation,
-    )
-    return replace(asked, epochs=steps * asked.sampling_prob)
-
-
-def _with_batch(asked: Question) -> Question:
-    """The largest batch; at a fixed number of epochs a larger one means fewer steps and still costs more."""
-    least = max(1, math.ceil(asked.epochs * asked.num_examples / MOST_STEPS))
-    if least > asked.num_examples:
-        raise Unreachable(f"{asked.epochs:g} epochs are more than {MOST_STEPS:.0e} steps at every batch size.")
-    return _at_the_edge(asked, safe=least, costly=asked.num_examples)
-
-
-def _with_examples(asked: Question) -> Question:
-    """The smallest data set; at a fixed number of epochs a larger one means more steps and still costs less."""
-    most = min(MOST_EXAMPLES, int(MOST_STEPS * asked.expected_batch_size / asked.epochs))
-    if most < asked.expected_batch_size:
-        raise Unreachable(f"{asked.epochs:g} epochs are more than {MOST_STEPS:.0e} steps on every data set.")
-    return _at_the_edge(asked, safe=most, costly=asked.expected_batch_size)
-
-
-def _at_the_edge(asked: Question, *, safe: int, costly: int) -> Question:
-    """The whole number nearest to `costly` that was seen to be inside the target."""
-    seen: dict[int, float] = {}
-
-    def excess(value: int) -> float:
-        if value not in seen:
-            seen[value] = _excess(asked.changed(asked.find, value))
-        return seen[value]
-
-    inside, outside = _bracket(excess, getattr(asked, asked.find), safe, costly)
-    if inside is None:
-        raise Unreachable(
-            f"not even {asked.find} {safe:.6g} stays inside epsilon {asked.epsilon:g}; "
-            "use more noise, fewer epochs or a larger target."
-        )
-    return asked.changed(asked.find, inside if outside is None else _edge(excess, inside, outside))
-
-
-def _bracket(excess: Callable[[int], float], start: int, safe: int, costly: int) -> tuple[int | None, int | None]:
-    """A number inside the target and one outside it, from `start` in ever larger strides; None where there is none."""
-    low, high = min(safe, costly), max(safe, costly)
-    here = min(max(start, low), high)
-    inside, outside = (here, None) if excess(here) <= 0 else (None, here)
-    while inside is None or outside is None:
-        end = costly if outside is None else safe
-        if here == end:
-            break
-        here = min(here * _STRIDE, end) if end > here else max(here // _STRIDE, end)
-        inside, outside = (here, outside) if excess(here) <= 0 else (inside, here)
-    return inside, outside
-
-
-def _edge(excess: Callable[[int], float], inside: int, outside: int) -> int:
-    """The number inside whose neighbour is outside, by false position on logarithms with halved ends (Illinois)."""
-    below, above, side = excess(inside), excess(outside), 0
-    while abs(outside - inside) > 1:
-        share = below / (below - above) if math.isfinite(below - above) else 0.5
-        point = round(inside * (outside / inside) ** min(max(share, 0.001), 0.999))
-        low, high = min(inside, outside) + 1, max(inside, outside) - 1
-        point = min(max(point, low), high) if abs(side) < _PATIENCE else (inside + outside) // 2
-        value = excess(point)
-        if value <= 0:
-            inside, below, above = point, value, above / 2 if side < 0 else above
-            side = min(side, 0) - 1
+    >>> last_inside(lambda place: place**2 < 200, 3, 1000)
+    14
+    """
+    low, high, stride = -1, last + 1, 1
+    place = min(max(start, 0), last)
+    while high - low > 1:
+        if is_inside(place):
+            low, there = place, place + stride
         else:
-            outside, above, below = point, value, below / 2 if side > 0 else below
-            side = max(side, 0) + 1
-    return inside
+            high, there = place, place - stride
+        is_between = low >= 0 and high <= last
+        place = (low + high) // 2 if is_between else min(max(there, 0), last)
+        stride *= 2
+    return low
 
 
-def _excess(asked: Question) -> float:
-    """log of the cost over the target: 0 or below is inside."""
-    spent = cost(asked).epsilon
-    return math.log(spent / asked.epsilon) if spent > 0 else -math.inf
+def _level(epsilon: float, delta: float) -> float:
+    """log of about the mu at which one Gaussian release costs epsilon: epsilon = mu^2 / 2 + mu sqrt(2 log 1/delta).
+
+    The difference of roots is written as a quotient, which keeps its digits.
+    """
+    if not 0 < epsilon < math.inf:
+        return math.inf if epsilon else -math.inf
+    tail = math.sqrt(-2 * math.log(delta))
+    return math.log(2 * epsilon / (tail + math.sqrt(tail**2 + 2 * epsilon)))
 
 
-_FINDERS: dict[str, Callable[[Question], Question]] = {
-    "epsilon": lambda asked: asked,
-    "noise_multiplier": _with_noise,
-    "epochs": _with_epochs,
-    "expected_batch_size": _with_batch,
-    "num_examples": _with_examples,
-}
+class _Search:
+    """The last place on an axis that is inside the target.
+
+    A place has a distance by the central limit theorem, and its epsilon speaks of one too, the level. The two rise
+    nearly alike, so that a secant through them needs few looks.
+    """
+
+    # What the last searches saw, for the next to start with: how far a distance lies above its level, and the slopes.
+    lag = 0.0
+    slopes: ClassVar[dict[str, float]] = {}
+
+    def __init__(self, asked: Question) -> None:
+        self.asked, self.axis = asked, axis_of(asked)
+        self._goal = _level(asked.epsilon, asked.delta)
+        # Of the level, by the smooth distance; and at a fixed number of steps.
+        self._slope, self._tooth = _Search.slopes.get(asked.find, 1.0), math.nan
+        self._last: tuple[int, Distance, float] | None = None  # steps, distance and level of the last look
+
+    @classmethod
+    def remember(cls, distance: Distance, level: float) -> None:
+        """Let the next search start from here."""
+        if math.isfinite(level):
+            cls.lag = distance.smooth - level
+
+    def edge(self) -> int:
+        """The place, itself looked at exactly and inside."""
+        place, tried = self._aim(), dict[int, bool]()
+        for _ in range(_QUICK):
+            spent = cost(self.axis.at(place)).epsilon
+            self._learn(place, spent)
+            tried[place] = spent <= self.asked.epsilon
+            if tried[place] and (tried.get(place + 1) is False or self._leaves(place, spent)):
+                return place
+            there = self._ahead(place, spent)
+            there = max(there, place + 1) if tried[place] else min(there, place - 1)
+            if there in tried or there < 0:
+                break
+            place = there
+        found = last_inside(lambda here: cost(self.axis.at(here)).epsilon <= self.asked.epsilon, place, self.axis.last)
+        if found < 0:
+            cheapest = getattr(self.axis.at(0), self.asked.find)
+            raise Unreachable(
+                f"not even {self.asked.find} {cheapest:.6g} stays inside epsilon {self.asked.epsilon:g}; "
+                "choose a larger target or change another setting."
+            )
+        return found
+
+    def _aim(self) -> int:
+        """About where the edge is, by guesses."""
+        place = self.axis.inside(self._goal + _Search.lag)
+        for _ in range(_QUICK):
+            spent = self._guess(place)
+            self._learn(place, spent)
+            here, place = place, max(self._ahead(place, spent), 0)
+            if place == here or abs(spent / self.asked.epsilon - 1) < _NEAR or not math.isfinite(spent):
+                break
+        return place
+
+    def _learn(self, place: int, spent: float) -> None:
+        """The slopes from the last look to this one, where they differ by enough."""
+        asked, before = self.axis.at(place), self._last
+        self._last = asked.steps, Distance.of(asked), _level(spent, self.asked.delta)
+        self.remember(*self._last[1:])
+        if before is None or not math.isfinite(rise := self._last[2] - before[2]):
+            return
+        far, teeth = self._last[1].smooth - before[1].smooth, self._last[1].teeth - before[1].teeth
+        if abs(far) > _FAR or (abs(teeth) < _LEVEL and abs(far) > _NEAR):
+            self._slope = _Search.slopes[asked.find] = min(max(rise / far, _FLATTEST), _STEEPEST)
+        elif asked.steps == before[0] and abs(far) > _NEAR / 2:
+            self._tooth = min(max(rise / (far + teeth), _FLATTEST), _STEEPEST)
+
+    def _rise(self, here: Distance, there: Distance) -> float:
+        """How much higher the level should be there."""
+        by_steps = max(2 * self._tooth - self._slope, 0.0) if self._tooth == self._tooth else self._slope
+        return self._slope * (there.smooth - here.smooth) + by_steps * (there.teeth - here.teeth)
+
+    def _guess(self, place: int) -> float:
+        asked = self.axis.at(place)
+        found = report.guess(asked.event, delta=asked.delta, relation=asked.relation, near=asked.epsilon)
+        return found if found > 0 else cost(asked).epsilon
+
+    def _ahead(self, place: int, spent: float) -> int:
+        """The edge as a line through this place sees it; -1 where it sees none. Steps are whole: the line has teeth."""
+        level, here = _level(spent, self.asked.delta), self._distance(place)
+        if not math.isfinite(level):
+            return place // 2 if level > 0 else (place + self.axis.last) // 2
+        rest = self._goal - level
+        start = self.axis.inside(here.smooth + min(max(rest / self._slope, -_LONGEST), _LONGEST))
+        if abs(rest) > _LONGEST * self._slope:
+            return start
+        return last_inside(lambda there: self._rise(here, self._distance(there)) <= rest, start, self.axis.last)
+
+    def _leaves(self, place: int, spent: float) -> bool:
+        """Whether the next place is clearly outside, or there is none."""
+        if place == self.axis.last:
+            return True
+        rise = self._rise(self._distance(place), self._distance(place + 1))
+        return abs(rise) < _LARGE and _level(spent, self.asked.delta) + rise - self._goal > _SURE * abs(rise)
+
+    def _distance(self, place: int) -> Distance:
+        return Distance.of(self.axis.at(place))

@@ -30,7 +30,7 @@ FLOOR = 0.75  # what is dropped near epsilon is negligible down to this share of
 _FORTY = np.linspace(0.0, 1.0, 40)
 _MOST_NODES = 20_000  # of one layer, for each phase
 _TYPICAL_SWELL = 3.0  # log of Chernoff's bound over delta
-_RATIO = 9.0  # between the levels of two layers
+_RATIO = 7.0  # between the levels of two layers
 
 
 class Ordinary:

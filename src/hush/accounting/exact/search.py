@@ -18,7 +18,7 @@ from hush.accounting.exact.phases import Direction, Floats, Phases
 
 Interval = tuple[float, float]
 _SMALLEST = 680.0  # deltas below e^-680 are reported as at most that
-_NARROW = 1e-8  # relative width of delta that needs no second try
+_NARROW = 3e-7  # relative width of delta that needs no second try
 _ENOUGH = 9e-7  # relative width of epsilon that ends the search on a cheap line
 _FEW_LOSSES = 1.5  # log moment at Chernoff's order below which a few large losses make up the answer
 # One large loss reaches epsilon where that many times what it would give is needed for many losses, and the log moment

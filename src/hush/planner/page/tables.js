@@ -80,7 +80,7 @@ export function showPlans(answer, load, remove) {
     actions.append(button("Load", `Load ${name}`, () => load(plan)), " ", button("Remove", `Remove ${name}`, () => remove(name)));
     const epsilon = cell(epsilon_text, "td", "number");
     epsilon.title = problem;
-    const numbers = [plan.delta, noise_text ?? "-", plan.num_examples, plan.expected_batch_size, Number(plan.epochs.toPrecision(4)), plan.steps];
+    const numbers = [plan.delta < 1e-3 ? plan.delta.toExponential() : plan.delta, noise_text ?? "-", plan.num_examples, plan.expected_batch_size, Number(plan.epochs.toPrecision(4)), plan.steps];
     return tableRow(cell(name, "th"), epsilon, ...numbers.map((value) => cell(value, "td", "number")), cell(actions));
   }), "None yet.");
 }
