@@ -18,7 +18,7 @@ from hush.accounting.exact.phases import Direction, Floats, Phases
 
 Interval = tuple[float, float]
 _SMALLEST = 680.0  # deltas below e^-680 are reported as at most that
-_NARROW = 3e-7  # relative width of delta that needs no second try
+_NARROW = 2e-6  # relative width of delta that needs no second try: it moves epsilon by much less
 _ENOUGH = 9e-7  # relative width of epsilon that ends the search on a cheap line
 _FEW_LOSSES = 1.5  # log moment at Chernoff's order below which a few large losses make up the answer
 # One large loss reaches epsilon where that many times what it would give is needed for many losses, and the log moment
@@ -73,8 +73,8 @@ def delta_interval(phases: Phases, direction: Direction, epsilon: float) -> Inte
         if abs(guess - log_delta) <= 4:
             break
         log_delta = guess
-    for ways in (_ordinary_sum, _layered_sum) * 2:
-        total = ways(ordinary, epsilon)
+    for way in (_ordinary_sum, _bent_sum, _layered_sum) * 2:
+        total = way(ordinary, epsilon)
         if total is None:
             continue
         value = total.value(epsilon)[0]
@@ -89,6 +89,14 @@ def delta_interval(phases: Phases, direction: Direction, epsilon: float) -> Inte
 def _ordinary_sum(ordinary: Ordinary, epsilon: float) -> Sum | None:
     line = ordinary.line(epsilon, LITTLE_WORK)
     return None if line is None else Sum([ordinary.sharpened(line, epsilon, LITTLE_WORK)])
+
+
+def _bent_sum(ordinary: Ordinary, epsilon: float) -> Sum | None:
+    if ordinary.direction == "add" or epsilon <= 0 or _is_small(ordinary.phases):
+        return None
+    if ordinary.swell(epsilon) > LARGEST_SWELL:
+        return None
+    return bent(ordinary.part, epsilon, _BENT_DIGITS, ordinary.saddle(epsilon))
 
 
 def _layered_sum(ordinary: Ordinary, epsilon: float) -> Sum | None:
