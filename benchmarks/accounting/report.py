@@ -51,6 +51,7 @@ def _beside_pld(rows: list[Row]) -> list[tuple[str, str]]:
     return [
         ("contradictions with dp-accounting's PLD, both sides, delta >= 1e-11", _contradictions(rows, 1e-11, 1)),
         ("the same below 1e-11, where PLD's own rounding shows", _contradictions(rows, 0, 1e-11)),
+        ("of these contradictions, settled for us by the high-precision value", _settled(rows)),
         ("settings that PLD answered", str(len(both))),
         ("PLD's time over ours: median, 1 %, smallest", f"{np.median(ratio):.0f}, {_low(ratio)}, {ratio.min():.2f}"),
         ("settings on which PLD was faster", str(int((ratio < 1).sum()))),
@@ -67,6 +68,12 @@ def _low(ratio: Any) -> str:
 def _contradictions(rows: list[Row], least: float, most: float) -> str:
     asked = [row for row in rows if "pld" in row and least <= row["delta"] < most]
     return f"{sum(row['contradiction'] for row in asked)} of {len(asked)}"
+
+
+def _settled(rows: list[Row]) -> str:
+    asked = [row for row in rows if row.get("contradiction")]
+    held = [row for row in asked if isinstance(row["truth"], float) and row["low"] <= row["truth"] <= row["high"]]
+    return f"{len(held)} of {len(asked)}"
 
 
 def _classic(result: dict[str, Any]) -> list[str]:
