@@ -20,7 +20,7 @@ demo: setup  ## train privately on the digits, and see what it cost
 	$(VENV)/bin/python -m hush.cli.demo
 
 test: check  ## all checks, then all quick tests
-	$(VENV)/bin/python -m pytest -n $(WORKERS)
+	$(VENV)/bin/python -m pytest -n $(WORKERS) --dist loadgroup
 
 check: setup  ## style, types and the rules of the house
 	$(VENV)/bin/ruff check .

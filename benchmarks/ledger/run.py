@@ -1,16 +1,18 @@
-"""Charges a second: `python -m benchmarks.ledger.run`, half a minute on two cores.
+"""Charges a second: `python -m benchmarks.ledger.run [--rounds 5] [--more]`, half a minute on two cores.
 
-Each of some processes charges in a loop, every charge on disk before the next. PostgreSQL (a server of its own, fsync
-on) and SQLite (one file) take turns over some rounds; the table has each setting's median and best round.
+A charge is `account.charge(event)`: one step, one row. Each of some processes charges in a loop, every charge on disk
+before the next, all on one account or each on its own. PostgreSQL (a server of its own, fsync and synchronous_commit
+on) and SQLite (one file) take turns over some rounds; a round waits until the machine is idle. The table has each
+setting's median and best round. `--more` adds rounds to those of the last results.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import multiprocessing
 import os
 import statistics
-import sys
 import tempfile
 import time
 from importlib.metadata import version
@@ -19,6 +21,7 @@ from typing import Any
 
 import psycopg
 
+from benchmarks.idle import wait_until_idle
 from benchmarks.ledger.postgres_server import PostgresServer
 from hush import Budget, Ledger, events
 
@@ -72,51 +75,64 @@ def measure(target: str, processes: int, accounts: int, charges: int) -> tuple[f
     return each * processes / seconds, sum(used for *_, used in times) / (each * processes) * 1e3
 
 
-def main(rounds: int) -> None:
-    answers: dict[Any, list[tuple[float, float]]] = {setting: [] for setting in SETTINGS}
-    loads = []
+def syncs_per_second(folder: str, count: int = 100) -> float:
+    """How often a second a block of 8 kB can be written and be on disk; no charge can be quicker."""
+    with open(f"{folder}/block", "wb", buffering=0) as file:
+        for repeat in range(2):  # the first makes the file
+            file.seek(0)
+            start = time.perf_counter()
+            for _ in range(count):
+                file.write(bytes([repeat]) * 8192)
+                os.fdatasync(file.fileno())
+    return count / (time.perf_counter() - start)
+
+
+def one_round(targets: dict[str, str], folder: str) -> dict[str, Any]:
+    share = wait_until_idle()
+    found = {}
+    for name, processes, accounts, charges in SETTINGS:
+        key = f"{name} | {processes} | {accounts}"
+        found[key] = measure(targets[name], processes, accounts, charges)
+    return {"idle_before": round(share, 2), "syncs_per_second": round(syncs_per_second(folder)), "settings": found}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--more", action="store_true")
+    chosen = parser.parse_args()
+    place = RESULTS / "ledger.json"
+    rounds = json.loads(place.read_text())["rounds"] if chosen.more else []
     with PostgresServer() as server, tempfile.TemporaryDirectory() as folder:
         targets = {"PostgreSQL": server.url(), "SQLite": f"{folder}/budget.db"}
-        for _ in range(rounds):
-            loads.append(os.getloadavg()[0])
-            for setting in SETTINGS:
-                answers[setting].append(measure(targets[setting[0]], *setting[1:]))
-    rows = [
-        {
-            "database": name,
-            "processes": processes,
-            "accounts": accounts,
-            "charges_per_second": round(statistics.median(rate for rate, _ in found)),
-            "best_charges_per_second": round(max(rate for rate, _ in found)),
-            "client_milliseconds": round(min(used for _, used in found), 2),
-        }
-        for (name, processes, accounts, _), found in answers.items()
-    ]
-    facts = {
-        "rounds": rounds,
-        "cores": os.cpu_count(),
-        "load_before_rounds": loads,
-        "psycopg": f"{version('psycopg')} ({psycopg.pq.__impl__})",
-    }
-    (RESULTS / "ledger.json").write_text(json.dumps({**facts, "rows": rows}, indent=2) + "\n")
-    (RESULTS / "ledger.md").write_text(page(facts, rows))
+        rounds += [one_round(targets, folder) for _ in range(chosen.rounds)]
+    facts = {"cores": os.cpu_count(), "psycopg": f"{version('psycopg')} ({psycopg.pq.__impl__})", "rounds": rounds}
+    place.write_text(json.dumps(facts, indent=1) + "\n")
+    (RESULTS / "ledger.md").write_text(page(facts))
     print((RESULTS / "ledger.md").read_text())
 
 
-def page(facts: dict[str, Any], rows: list[dict[str, Any]]) -> str:
-    loads = ", ".join(f"{load:.1f}" for load in facts["load_before_rounds"])
+def page(facts: dict[str, Any]) -> str:
+    rounds = facts["rounds"]
+    idle = [one["idle_before"] for one in rounds]
+    syncs = [one["syncs_per_second"] for one in rounds]
     head = f"""# Charges to a ledger
 
-Charges a second, all processes together, median and best of {facts["rounds"]} rounds in turns; each charge is on disk
-before the next. {facts["cores"]} cores, shared with the server and with other work (load before each round: {loads}).
-psycopg {facts["psycopg"]}. The last column is the least processor time of one charge in the process that
-charges.
+Charges a second, all processes together, median and best of {len(rounds)} rounds in turns. A charge is
+`account.charge(event)`: one step, one row, on disk before the next (`synchronous_commit` and `fsync` on).
+{facts["cores"]} cores, shared with the server; psycopg {facts["psycopg"]}. Before the rounds {min(idle):.0%} to
+{max(idle):.0%} of the cores were idle. The disk alone took {min(syncs)} to {max(syncs)} blocks a second, one after
+another. The last column is the processor time of one charge in the process that charges, in the median round.
 
 | database | processes | accounts | charges a second | best round | milliseconds a charge |
 |---|---|---|---|---|---|
 """
-    return head + "".join(f"| {' | '.join(str(value) for value in row.values())} |\n" for row in rows)
+    lines = []
+    for key in rounds[0]["settings"]:
+        rates, used = zip(*(one["settings"][key] for one in rounds), strict=True)
+        lines.append(f"| {key} | {statistics.median(rates):.0f} | {max(rates):.0f} | {statistics.median(used):.2f} |\n")
+    return head + "".join(lines)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 5)
+    main()

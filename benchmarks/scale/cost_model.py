@@ -22,15 +22,14 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from benchmarks.scale import pages
 
 BYTES = 4
 ENGINES = ("whole", "sharded")
@@ -229,39 +228,19 @@ def measure(repeats: int, out: Path) -> None:
     dist.destroy_process_group()
 
 
-def launch(size: int, repeats: int, out: Path) -> list[dict[str, Any]]:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={size}"]
-    arguments = ["-m", "benchmarks.scale.cost_model", "--worker", "--repeats", str(repeats), "--out", str(out)]
-    subprocess.run([*command, *arguments], check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    found: list[dict[str, Any]] = json.loads(out.read_text())
-    out.unlink()
-    return found
-
-
-def checked(rows: list[dict[str, Any]]) -> str:
-    lines = ["| model | processes | engine | measured, ms | formulas, ms | of it communication | ratio |"]
-    lines.append("|---|---|---|---|---|---|---|")
-    for row in rows:
-        lines.append(
-            f"| {row['model']} | {row['processes']} | {row['engine']} | {1e3 * row['measured']:.0f} | "
-            f"{1e3 * row['said']:.0f} | {1e3 * row['communication']:.0f} | {row['said'] / row['measured']:.2f} |"
-        )
-    return "\n".join(lines)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--measure", type=int, nargs="+", default=[])
     parser.add_argument("--repeats", type=int, default=9)
-    parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
+    parser.add_argument("--out", type=Path, default=pages.RESULTS)
     parser.add_argument("--worker", action="store_true")
     chosen = parser.parse_args()
     if chosen.worker:
         measure(chosen.repeats, chosen.out)
     elif chosen.measure:
-        rows = [row for size in chosen.measure for row in launch(size, chosen.repeats, chosen.out / "cost.tmp")]
-        (chosen.out / "scale_cost.json").write_text(json.dumps(rows, indent=1) + "\n")
-        print(checked(rows))
+        place = chosen.out / "scale_cost.json"
+        costs = pages.by_processes("benchmarks.scale.cost_model", chosen.measure, chosen.repeats, place)
+        print(pages.write_page(pages.read("scale_ddp.json"), costs))
     else:
         print(tables())
 

@@ -3,7 +3,8 @@
     python -m benchmarks.scale.ddp [--processes 1 2 4] [--repeats 15] [--out benchmarks/results]
 
 Every process runs on one thread. The steps to be compared are interleaved round by round in the same processes; a
-round's time is that of the slowest process. Ratios are medians over rounds, to the plain step of the same round.
+round's time is that of the slowest process. Ratios are medians over rounds, to the plain step of the same round. Rows
+of other numbers of processes stay as they are.
 """
 
 from __future__ import annotations
@@ -13,17 +14,16 @@ import gc
 import json
 import os
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from benchmarks.scale import pages
+
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 NAMES = ("MLP 784-1000-10", "MLP 784-2048-2048-10", "tanh CNN", "transformer d=256 L=4 T=128")
-GOAL = 1.3
 Step = Callable[[], None]
 
 
@@ -173,41 +173,18 @@ def summary(times: dict[str, list[tuple[float, float]]]) -> dict[str, Any]:
     }
 
 
-def launch(size: int, repeats: int, out: Path) -> list[dict[str, Any]]:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={size}"]
-    arguments = ["-m", "benchmarks.scale.ddp", "--worker", "--repeats", str(repeats), "--out", str(out)]
-    subprocess.run([*command, *arguments], check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    found: list[dict[str, Any]] = json.loads(out.read_text())
-    out.unlink()
-    return found
-
-
-def table(results: list[dict[str, Any]]) -> str:
-    lines = [
-        "| model | processes | DDP, ms | Hush / DDP | by processor time | Hush on FSDP2 / FSDP2 | by processor time |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for row in results:
-        lines.append(
-            f"| {row['name']} | {row['processes']} | {1e3 * row['seconds']['plain DDP']:.1f} | {row['over_ddp']:.2f} | "
-            f"{row['over_ddp_processor']:.2f} | {row['over_fsdp']:.2f} | {row['over_fsdp_processor']:.2f} |"
-        )
-    return "\n".join(lines)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--processes", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--repeats", type=int, default=15)
-    parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
+    parser.add_argument("--out", type=Path, default=pages.RESULTS)
     parser.add_argument("--worker", action="store_true")
     chosen = parser.parse_args()
     if chosen.worker:
         worker(chosen.repeats, chosen.out)
         return
-    results = [row for n in chosen.processes for row in launch(n, chosen.repeats, chosen.out / f"scale_{n}.tmp")]
-    (chosen.out / "scale_ddp.json").write_text(json.dumps({"goal": GOAL, "results": results}, indent=1) + "\n")
-    print(table(results))
+    steps = pages.by_processes("benchmarks.scale.ddp", chosen.processes, chosen.repeats, chosen.out / "scale_ddp.json")
+    print(pages.write_page(steps, pages.read("scale_cost.json")))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,7 @@
-"""Tasks that the tests of engines run, and teachers that die once."""
+"""Tasks that the tests of engines run, and teachers that die once.
+
+A Ray worker imports this module, so what is costly is imported by the tasks that need it.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,6 @@ import os
 import signal
 from pathlib import Path
 from typing import Any
-
-import numpy
-from sklearn.tree import DecisionTreeClassifier
 
 
 def square(number: int, offset: int) -> int:
@@ -35,6 +35,22 @@ def die_always(number: int) -> int:
     return number
 
 
+def ratio(setting: dict[str, float], numerator: int) -> dict[str, float]:
+    return {"ratio": numerator / (setting["epsilon"] + setting["seed"])}
+
+
+def with_dropout() -> Any:
+    from torch import nn
+
+    return nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Dropout(0.3), nn.Linear(8, 3))
+
+
+def fit_logistic(rows: Any, classes: Any) -> Any:
+    from sklearn.linear_model import LogisticRegression
+
+    return LogisticRegression(max_iter=50).fit(rows, classes).predict_proba
+
+
 class DyingTree:
     """A tree whose worker is killed the first time that it sees the shard with `victim` in its first column."""
 
@@ -42,6 +58,9 @@ class DyingTree:
         self.folder, self.victim = folder, victim
 
     def __call__(self, X: Any, y: Any) -> Any:
+        import numpy
+        from sklearn.tree import DecisionTreeClassifier
+
         rows = numpy.asarray(X)
         if self.victim in rows[:, 0]:
             with (Path(self.folder) / "seen").open("a") as file:

@@ -11,9 +11,7 @@ from typing import Any
 import numpy
 import pytest
 import torch
-from engine_tasks import DyingTree, die_always, die_once, fail_on_three, square
-from sklearn.linear_model import LogisticRegression
-from torch import nn
+from engine_tasks import DyingTree, die_always, die_once, fail_on_three, fit_logistic, ratio, square, with_dropout
 
 from hush import Rng
 from hush.attacks import lira
@@ -23,9 +21,10 @@ from hush.errors import InvalidValue, ResumeRefused, WorkerLost
 from hush.pate import train_teachers
 from hush.pate.recipe import Recipe
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::ResourceWarning", "ignore::DeprecationWarning", "ignore::FutureWarning"
-)
+pytestmark = [
+    pytest.mark.xdist_group("ray"),  # one start of Ray serves all
+    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning", "ignore::FutureWarning"),
+]
 
 
 @pytest.fixture(params=["local", "ray"])
@@ -81,8 +80,8 @@ def test_shared_data_is_put_once(cluster: Any, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_killed_worker_is_replaced(cluster: Any, tmp_path: Path) -> None:
-    assert collect(Ray(), die_once, range(4), str(tmp_path)) == {0: 0, 1: 1, 2: 2, 3: 3}
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["tried-1", "tried-3"]
+    assert collect(Ray(), die_once, range(3), str(tmp_path)) == {0: 0, 1: 1, 2: 2}
+    assert [path.name for path in tmp_path.iterdir()] == ["tried-1"]
 
 
 def test_a_task_that_always_kills_its_worker_ends_the_run(cluster: Any) -> None:
@@ -120,10 +119,6 @@ GENERATOR = numpy.random.default_rng(0)
 ROWS = GENERATOR.normal(size=(240, 6))
 CLASSES = (ROWS[:, 0] + 0.5 * ROWS[:, 1] > 0).astype(numpy.int64) + (ROWS[:, 2] > 1).astype(numpy.int64)
 PUBLIC = GENERATOR.normal(size=(30, 6))
-
-
-def with_dropout() -> nn.Module:
-    return nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Dropout(0.3), nn.Linear(8, 3))
 
 
 def states(teachers: Any) -> list[torch.Tensor]:
@@ -188,10 +183,6 @@ def test_teachers_on_ray_go_on_where_they_stopped(tmp_path: Path) -> None:
 # Shadow models and sweeps --------------------------------------------------------------------------------------
 
 
-def fit_logistic(rows: Any, classes: Any) -> Any:
-    return LogisticRegression(max_iter=50).fit(rows, classes).predict_proba
-
-
 def shadows(engine: str, **more: Any) -> Any:
     return train_shadows_with(
         fit_logistic, ROWS, CLASSES, count=8, outputs="probabilities", engine=engine, rng=Rng.from_seed(2), **more
@@ -200,10 +191,9 @@ def shadows(engine: str, **more: Any) -> Any:
 
 @pytest.mark.usefixtures("cluster")
 def test_shadow_models_on_ray_are_those_of_this_process(tmp_path: Path) -> None:
-    here, there, kept = shadows("local"), shadows("ray"), shadows("ray", folder=tmp_path / "shadows")
-    for other in (there, kept):
-        assert (other.included == here.included).all()
-        assert numpy.array_equal(other.log_probs, here.log_probs)
+    here, kept = shadows("local"), shadows("ray", folder=tmp_path / "shadows")
+    assert (kept.included == here.included).all()
+    assert numpy.array_equal(kept.log_probs, here.log_probs)
     members = Rng.from_seed(9).stream("target").random(len(ROWS)) < 0.5
     target = fit_logistic(ROWS[members], CLASSES[members])
     assert numpy.array_equal(lira(target, here, members).scores, lira(target, kept, members).scores)
@@ -238,7 +228,3 @@ def test_sweeps_write_each_answer_and_go_on(engine: Engine, tmp_path: Path) -> N
         sweep(ratio, [{"seed": 1}, {"seed": 1}])
     with pytest.raises(InvalidValue, match="dict of numbers"):
         sweep(ratio, [{"seed": object()}])
-
-
-def ratio(setting: dict[str, float], numerator: int) -> dict[str, float]:
-    return {"ratio": numerator / (setting["epsilon"] + setting["seed"])}

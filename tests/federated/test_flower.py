@@ -1,15 +1,20 @@
-"""Real Flower: a simulation, and two clients with a server on loopback. Failing clients weaken nothing."""
+"""Real Flower: a simulation, two clients with a server on loopback, and a SuperLink with two SuperNodes.
+
+Failing clients weaken nothing.
+"""
 
 from __future__ import annotations
 
 import json
 import math
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +29,15 @@ NOISE = 0.5  # the plans' noise multiplier; the clip norm is 1
 
 
 class Script:
-    """A script of this folder in a process of its own; what it says goes to a file."""
+    """A command in processes of its own; what it says goes to a file."""
 
-    def __init__(self, folder: Path, name: str, script: str, *words: object) -> None:
+    def __init__(self, folder: Path, name: str, *command: object, **settings: object) -> None:
         self._log = folder / f"{name}.log"
-        command = [sys.executable, str(HERE / script), *map(str, words)]
+        environment = QUIET | {name: str(value) for name, value in settings.items()}
         with self._log.open("wb") as log:
-            self._process = subprocess.Popen(command, env=QUIET, stdout=log, stderr=subprocess.STDOUT)
+            self._process = subprocess.Popen(
+                [*map(str, command)], env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+            )
 
     def code(self) -> int:
         """Its exit code, once it has ended."""
@@ -44,9 +51,10 @@ class Script:
         return self._log.read_text(errors="replace")[-3000:]
 
     def stop(self) -> None:
-        if self._process.poll() is None:
-            self._process.kill()
-            self._process.wait()
+        """End it, and what it started."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
 
 
 def check_books(path: Path, facts: Any, rounds: int, step: events.Event) -> None:
@@ -60,7 +68,8 @@ def check_books(path: Path, facts: Any, rounds: int, step: events.Event) -> None
 
 def test_simulation_with_a_failing_and_a_nan_client(tmp_path: Path) -> None:
     out, ledger = tmp_path / "facts.json", tmp_path / "budget.db"
-    script = Script(tmp_path, "simulation", "flower_simulation.py", ledger, out)
+    app = sys.executable, HERE / "flower_app.py"
+    script = Script(tmp_path, "simulation", *app, LEDGER=ledger, OUT=out, CLIENTS=5)
     try:
         assert script.code() == 0, script.said
     finally:
@@ -69,6 +78,7 @@ def test_simulation_with_a_failing_and_a_nan_client(tmp_path: Path) -> None:
     facts = json.loads(out.read_text())
     assert [report["number"] for report in facts["reports"]] == [1, 2, 3]
     assert facts["metrics"] == [0, 0]
+    assert facts["longest"] == pytest.approx(20.0)  # as it is: the server clips it
     asked = sum(report["asked"] for report in facts["reports"])
     useful = sum(report["answered"] - report["refused"] for report in facts["reports"])
     assert 0 < useful < asked <= 15
@@ -99,11 +109,13 @@ def wait_for(address: str, server: Script) -> None:
 @pytest.mark.parametrize("second", ["lives", "dies"])
 def test_two_real_clients_on_loopback(tmp_path: Path, second: str) -> None:
     address, out, ledger = f"127.0.0.1:{free_port()}", tmp_path / "facts.json", tmp_path / "budget.db"
-    scripts = [Script(tmp_path, "server", "flower_server.py", address, ledger, out)]
+    scripts = [Script(tmp_path, "server", sys.executable, HERE / "flower_server.py", address, ledger, out)]
     try:
         wait_for(address, scripts[0])
         for number, kind in enumerate(("lives", second)):
-            scripts.append(Script(tmp_path, f"client {number}", "flower_client.py", address, kind))
+            scripts.append(
+                Script(tmp_path, f"client {number}", sys.executable, HERE / "flower_client.py", address, kind)
+            )
         codes = [script.code() for script in scripts]
     finally:
         for script in scripts:
@@ -117,3 +129,67 @@ def test_two_real_clients_on_loopback(tmp_path: Path, second: str) -> None:
     expected, spread = sum(answered) * 0.5 / 2, math.sqrt(4) * NOISE / 2
     assert all(abs(value - expected) < 7 * spread for value in facts["weight"])
     check_books(ledger, facts, 4, events.PoissonSampled(events.Gaussian(NOISE), 1.0))
+
+
+APP = """
+[project]
+name = "hush-rounds"
+version = "1.0.0"
+description = "Private rounds"
+license = "Apache-2.0"
+dependencies = []
+
+[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+
+[tool.flwr.app]
+publisher = "hush"
+
+[tool.flwr.app.components]
+serverapp = "flower_app:server_app"
+clientapp = "flower_app:client_app"
+
+[tool.flwr.app.config]
+"""
+
+
+@pytest.mark.slow
+def test_superlink_with_two_supernodes_whose_clients_clip(tmp_path: Path) -> None:
+    """Flower as it is deployed: an app that `flwr run` sends to a SuperLink, and two SuperNodes that come to it."""
+    link, out, ledger = f"127.0.0.1:{free_port()}", tmp_path / "facts.json", tmp_path / "budget.db"
+    app, programs = tmp_path / "app", Path(sys.executable).parent
+    app.mkdir()
+    (app / "pyproject.toml").write_text(APP)
+    shutil.copy(HERE / "flower_app.py", app)
+    (tmp_path / "config.toml").write_text(f'[superlink.here]\naddress = "{link}"\ninsecure = true\n')
+    settings = {
+        "FLWR_HOME": tmp_path, "LEDGER": ledger, "OUT": out, "CLIENTS": 2, "MOD": 1,
+        "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+    }  # fmt: skip
+
+    def at(address: str) -> tuple[str, ...]:
+        host, port = address.split(":")
+        return "--insecure", "--host", host, "--port", port
+
+    scripts = []
+    try:
+        words = (*at(link), "--disable-runtime-dependency-installation")
+        scripts.append(Script(tmp_path, "link", programs / "flower-superlink", *words, **settings))
+        wait_for(link, scripts[0])
+        for number in (2, 3):
+            words = (*at(f"127.0.0.1:{free_port()}"), "--superlink", link, "--node-config", f"partition-id={number}")
+            scripts.append(Script(tmp_path, f"node {number}", programs / "flower-supernode", *words, **settings))
+        run = Script(tmp_path, "run", programs / "flwr", "run", app, "here", "--stream", **settings)
+        scripts.append(run)
+        run.code()
+    finally:
+        for script in scripts:
+            script.stop()
+    assert out.exists(), run.said
+    facts = json.loads(out.read_text())
+    assert [report["number"] for report in facts["reports"]] == [1, 2, 3]
+    assert sum(report["answered"] for report in facts["reports"]) > 0
+    assert all(report["refused"] == 0 for report in facts["reports"])
+    assert facts["longest"] == pytest.approx(1.0, rel=1e-5)  # clipped before it left the client
+    check_books(ledger, facts, 3, events.PoissonSampled(events.Gaussian(NOISE), 0.8))

@@ -10,12 +10,13 @@ import random
 import signal
 import sys
 import time
+from typing import Any
 
 from sqlalchemy import Connection
 
 from hush import events
 from hush.errors import BudgetExceeded
-from hush.ledger import Account, Ledger, Row, queries, store
+from hush.ledger import Account, Ledger, Row, queries, server, store
 
 CHARGE = events.PureDP(epsilon=0.01)
 
@@ -54,23 +55,32 @@ def open_at_once(account: Account, name: str) -> None:
 
 
 def die_before_commit(account: Account, name: str) -> None:
-    append = queries.append
+    append, together = queries.append, server.together
 
     def append_and_die(connection: Connection, row: Row) -> None:
         append(connection, row)
-        if connection.dialect.name == "sqlite":
-            connection.exec_driver_sql("PRAGMA cache_spill = 1")
+        connection.exec_driver_sql("PRAGMA cache_spill = 1")
         os.kill(os.getpid(), signal.SIGKILL)
 
-    queries.append = append_and_die
+    def send_and_die(connection: Connection, asked: Any, values: Any, *, commits: bool) -> Any:
+        if not commits:
+            return together(connection, asked, values, commits=False)
+        assert asked[-1] == "COMMIT"
+        assert 1 in together(connection, asked[:-1], values, commits=False)  # the server has the row, and no commit
+        return os.kill(os.getpid(), signal.SIGKILL)
+
+    if account._store.is_server:
+        server.together = send_and_die
+    else:
+        queries.append = append_and_die
     account.charge(CHARGE, note=name)
 
 
 def die_after_commit(account: Account, name: str) -> None:
     run = store.Store.run
 
-    def run_and_die(self: store.Store, work: object, *, write: bool = False) -> None:
-        run(self, work, write=write)  # type: ignore[arg-type]
+    def run_and_die(self: store.Store, work: object, **options: bool) -> None:
+        run(self, work, **options)  # type: ignore[arg-type]
         os.kill(os.getpid(), signal.SIGKILL)
 
     store.Store.run = run_and_die  # type: ignore[assignment,method-assign]

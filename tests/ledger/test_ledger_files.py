@@ -195,9 +195,16 @@ def test_ledger_refuses_urls_that_forget(url: str, tmp_path: Path, monkeypatch: 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_ledger_names_the_missing_driver() -> None:
-    with pytest.raises(MissingExtra, match="no driver for 'nosuchbase'"):
-        Ledger("nosuchbase://host/db")
+def test_ledger_names_the_missing_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'hush\[postgres\]'"):
+        Ledger("postgresql://host/db")
+
+
+@pytest.mark.parametrize("url", ["nosuchbase://host/db", "mysql://host/db", "postgresql+psycopg2://host/db"])
+def test_ledger_refuses_other_servers(url: str) -> None:
+    with pytest.raises(InvalidValue, match="is neither"):
+        Ledger(url)
 
 
 def test_ledger_commits_are_durable(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:

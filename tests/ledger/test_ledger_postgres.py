@@ -13,7 +13,7 @@ from sqlalchemy import text
 
 from hush import Budget, Ledger, events
 from hush.errors import BudgetExceeded, InvalidValue, LedgerError, LedgerTampered, UnreadableFile
-from hush.ledger import schema
+from hush.ledger import Account, schema, server
 from hush.ledger.server import server_engine
 
 CAP = Budget(epsilon=3.0, delta=1e-5)
@@ -27,7 +27,7 @@ EARLY = (  # a ledger of format 1, as the first Hush made it
 )
 
 
-pytestmark = pytest.mark.usefixtures("postgres_server")
+pytestmark = [pytest.mark.usefixtures("postgres_server"), pytest.mark.xdist_group("postgres")]
 
 
 @pytest.fixture
@@ -131,6 +131,75 @@ def test_an_edit_on_the_server_shows(owner: Ledger) -> None:
          f" FROM hush_rows WHERE number = {number}")  # fmt: skip
     with pytest.raises(LedgerTampered, match=f"row {number + 1} of account 'hospital' was put in"):
         account.charge(events.PureDP(epsilon=0.1))
+
+
+# A charge in one question -----------------------------------------------------------------------------------------
+
+SMALL = events.PureDP(epsilon=0.1)  # at delta 0 epsilons add
+TEN = Budget(epsilon=1.05, delta=0.0)
+
+
+def two_processes(url: str, cap: Budget = TEN, name: str = "hospital") -> tuple[Account, Account]:
+    """One account by two connections; the first has charged a few, so that it knows of room ahead."""
+    one, other = Ledger(url).account(name, cap=cap), Ledger(url).account(name)
+    for _ in range(3):
+        one.charge(SMALL)
+    return one, other
+
+
+def test_a_repeated_charge_is_one_question(url: str, owner: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    account = owner.account('"quoted" \\ %(x)s ☂', cap=CAP)
+    account.charge(SMALL)
+    together, asked = server.together, []
+    monkeypatch.setattr(server, "together", lambda *a, **more: asked.append(more["commits"]) or together(*a, **more))
+    rows = [account.charge(SMALL, note=note) for note in ("", 'naïve "note" \\n', "it's %s ☂\u2028", "{}")]
+    assert asked == [True] * 4
+    assert account.rows()[-4:] == tuple(rows)
+    assert owner.verify().rows == 6
+    assert Ledger(url).account(account.name).rows() == account.rows()
+    assert [row.time for row in account.rows()] == sorted(row.time for row in account.rows())
+
+
+def test_others_that_charge_the_same_leave_less_room(url: str) -> None:
+    one, other = two_processes(url)
+    for _ in range(5):
+        other.charge(SMALL)
+    for _ in range(2):
+        one.charge(SMALL)
+    for full in (one, other):
+        with pytest.raises(BudgetExceeded):
+            full.charge(SMALL)
+    assert len(other.rows()) == 11
+
+
+def test_another_event_or_cap_meanwhile_is_looked_at(url: str, owner: Ledger) -> None:
+    one, other = two_processes(url)
+    other.charge(events.PureDP(epsilon=0.69))
+    with pytest.raises(BudgetExceeded):  # 0.3 + 0.69 + 0.1
+        one.charge(SMALL)
+    one, other = two_processes(url, name="hotel")
+    other.change_cap(Budget(epsilon=0.35, delta=0.0))
+    with pytest.raises(BudgetExceeded):
+        one.charge(SMALL)
+    one, other = two_processes(url, name="school")
+    with other.reserve(SMALL, times=7, block=7, give_back=True) as reservation:
+        reservation.step()
+    for _ in range(6):
+        one.charge(SMALL)
+    with pytest.raises(BudgetExceeded):
+        one.charge(SMALL)
+    assert owner.account("school").event == events.Composed(events.Repeated(SMALL, 10))
+    owner.verify()
+
+
+@pytest.mark.parametrize("row", [4, 5])
+def test_an_edit_meanwhile_is_seen_by_the_next_charge(url: str, owner: Ledger, row: int) -> None:
+    one, other = two_processes(url)
+    for _ in range(2):
+        other.charge(SMALL)
+    tell(owner, f"UPDATE hush_rows SET note = 'x' WHERE number = {row}")
+    with pytest.raises(LedgerTampered, match=f"row {row} "):
+        one.charge(SMALL)
 
 
 # Rights --------------------------------------------------------------------------------------------------------

@@ -22,7 +22,10 @@ CAP = Budget(epsilon=0.01 * FIT + 0.005, delta=0.0)
 STEPS_FIT = 700
 STEPS_CAP = Budget(epsilon=0.01 * STEPS_FIT + 0.005, delta=0.0)
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="kill -9 is a POSIX signal")
+pytestmark = [
+    pytest.mark.skipif(sys.platform == "win32", reason="kill -9 is a POSIX signal"),
+    pytest.mark.xdist_group("postgres"),  # one server serves all
+]
 
 
 class Workers:

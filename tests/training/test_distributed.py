@@ -31,7 +31,10 @@ HOWS = {"whole": 0, "sharded": 1}
 STEPS = 300  # of a run that is killed on its way
 FALSE_ALARM = 1e-7  # of each statistical comparison below
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="kill -9 is a POSIX signal")
+pytestmark = [
+    pytest.mark.skipif(sys.platform == "win32", reason="kill -9 is a POSIX signal"),
+    pytest.mark.xdist_group("torchrun"),  # one start of processes serves all
+]
 
 
 def start(job: str, folder: Path, size: int, *options: str, **settings: str) -> subprocess.Popen[str]:

@@ -7,14 +7,13 @@ It names clients anew at every connection, so it cannot hold them to one turn in
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from numpy.typing import NDArray
 
 from hush import _check
-from hush.errors import InvalidValue, MissingExtra, WorkerLost
-from hush.federated.rounds import Client, PrivateRounds, RoundReport
+from hush.errors import InvalidValue, MissingExtra
+from hush.federated.rounds import Client, PrivateRounds, RoundReport, wait_for
 from hush.privacy import Guarantee
 
 try:
@@ -34,46 +33,23 @@ try:
 except ImportError:
     raise MissingExtra("hush.federated needs Flower; run: pip install 'hush[federated]'") from None
 
-if TYPE_CHECKING:
-    from hush.ledger import Account
-    from hush.rng import Rng
-    from hush.training.plan import TrainingPlan
-
 
 class PrivateFedAvgServer(Strategy):
     """Federated averaging with central differential privacy for whole clients, for `start_server(strategy=...)`.
 
     Args:
-        plan: Its steps are the rounds, `expected_batch_size` the expected number of clients in one.
-        arrays: The first model, by name: public, never a client's own. Clients get and send lists in this order.
-        account: Charged before each release.
+        rounds: The first model and the plan. Clients get and send lists in the order of its arrays.
         least_clients: Wait in the first round until so many are connected; a public number.
         patience: Seconds to wait for them.
-        rate: The server's step along the noisy mean update.
-        rng: A seeded source, for tests only.
-        note: For the rows of the ledger.
     """
 
-    def __init__(
-        self,
-        plan: TrainingPlan,
-        arrays: Mapping[str, NDArray[Any]],
-        *,
-        account: Account | None = None,
-        least_clients: int = 1,
-        patience: float = 3600.0,
-        rate: float = 1.0,
-        rng: Rng | None = None,
-        note: str = "",
-    ) -> None:
-        if plan.sampling == "ordered":
+    def __init__(self, rounds: PrivateRounds, *, least_clients: int = 1, patience: float = 3600.0) -> None:
+        if rounds.plan.sampling == "ordered":
             raise InvalidValue("this server names clients anew when they come back; use PrivateFedAvg for 'ordered'.")
         self.reports: list[RoundReport] = []
-        self._least, self._patience = (
-            _check.whole("least_clients", least_clients),
-            _check.positive("patience", patience),
-        )
-        self._rounds = PrivateRounds(plan, arrays, account=account, rate=rate, rng=rng, note=note)
+        self._least = _check.whole("least_clients", least_clients)
+        self._patience = _check.positive("patience", patience)
+        self._rounds = rounds
 
     @property
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -95,8 +71,8 @@ class PrivateFedAvgServer(Strategy):
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, FitIns]]:
         """Choose clients and send them the model."""
-        if not self._rounds.done and not client_manager.wait_for(self._least, int(self._patience) or 1):
-            raise WorkerLost(f"fewer than {self._least} clients were there after {self._patience:g} seconds.")
+        if not self._rounds.done:
+            wait_for(client_manager.num_available, self._least, self._patience)
         there = client_manager.all()
         chosen = self._rounds.choose(there)
         if not chosen:

@@ -21,17 +21,18 @@ would tell that nobody was there.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable, Iterable, Mapping
+import time
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from hush import _check
-from hush.errors import InvalidValue
+from hush.errors import InvalidValue, WorkerLost
+from hush.federated.updates import Arrays, clip_factor, norm_of, update_of
 from hush.mechanisms import gaussian
 from hush.privacy import Guarantee
 from hush.rng import Rng
@@ -46,8 +47,8 @@ if TYPE_CHECKING:
     from hush.training.plan import TrainingPlan
 
 Client = Hashable  # whatever names a client for good
-Arrays = dict[str, NDArray[Any]]
 _KEY_BYTES = 32
+_LOOK_EVERY = 0.5  # seconds
 
 
 @dataclass(frozen=True)
@@ -136,8 +137,12 @@ class PrivateRounds:
         found = hashlib.blake2b(str(client).encode(), key=self._key, digest_size=8).digest()
         return int.from_bytes(found, "little") % turns
 
-    def finish(self, answers: Mapping[Client, Mapping[str, Any]]) -> RoundReport:
+    def finish(self, answers: Mapping[Client, Mapping[str, Any]], *, above: Collection[Client] = ()) -> RoundReport:
         """Move the model by the noisy mean of the answers: each chosen client's model after its own training.
+
+        Args:
+            answers: By client.
+            above: Those who clipped their update themselves; only a clip norm that follows the updates asks.
 
         Raises:
             BudgetExceeded: the round does not fit under the account's cap. Nothing was released; the model stays.
@@ -148,58 +153,50 @@ class PrivateRounds:
         if strangers:
             raise InvalidValue(f"client {strangers[0]!r} was not asked in this round; give the answers of the chosen.")
         clip_norm, asked = self.clip_norm.value, len(self._asked)
-        updates = [update for answer in answers.values() if (update := self._update(answer)) is not None]
-        total, norms = self._clipped_sum(updates)
+        total, norms = self._clipped_sum(answers)
         number = self._charges.start(self._charges.charge())  # on disk before any noisy value exists
         self._asked = None
         self._move(total, clip_norm)
-        refused = len(answers) - len(updates)
         if self.plan.adaptive is not None:
-            # A refused answer counts as above the clip norm, a missing one not at all; both move the count by 1/2.
-            count = self.clip_norm.centred_count(torch.cat([norms, torch.full((refused,), torch.nan)]))
+            # A refused answer (NaN) counts as above the clip norm, a missing one not at all; both move it by 1/2.
+            found = [numpy.nan if client in above else norm for client, norm in norms.items()]
+            count = self.clip_norm.centred_count(torch.tensor(found, dtype=torch.float64))
             noise = 2 * self.plan.adaptive.count_stddev
             self.clip_norm.update(float(gaussian(count, sensitivity=0.5, noise_multiplier=noise, rng=self._rng)))
+        refused = sum(1 for norm in norms.values() if numpy.isnan(norm))
         return RoundReport(number, clip_norm, asked, len(answers), refused)
 
     def guarantee(self) -> Guarantee:
         """What the rounds so far cost, for one client with all its data."""
         return cost(self._charges.event, delta=self.plan.delta, relation=self.plan.relation)
 
-    def _update(self, answer: Mapping[str, Any]) -> dict[str, Tensor] | None:
-        """What a client changed, in double precision; None if that is no finite change of the model."""
-        try:
-            found = {name: numpy.asarray(answer[name], dtype=numpy.float64) for name in self.arrays}
-        except (KeyError, TypeError, ValueError):
-            return None
-        if len(answer) != len(found):
-            return None
-        if any(found[name].shape != value.shape for name, value in self.arrays.items()):
-            return None
-        changes = {name: torch.from_numpy(found[name] - value) for name, value in self.arrays.items()}
-        return changes if bool(_norm(changes).isfinite()) else None
-
-    def _clipped_sum(self, updates: list[dict[str, Tensor]]) -> tuple[dict[str, Tensor], Tensor]:
-        total = {name: torch.zeros(value.shape, dtype=torch.float64) for name, value in self.arrays.items()}
-        norms = torch.zeros(len(updates), dtype=torch.float64)
-        for place, update in enumerate(updates):
-            norms[place] = _norm(update)
-            factor = min(1.0, self.clip_norm.value / float(norms[place])) if norms[place] > 0 else 1.0
-            for name, change in update.items():
-                total[name].add_(change, alpha=factor)
+    def _clipped_sum(self, answers: Mapping[Client, Mapping[str, Any]]) -> tuple[Arrays, dict[Client, float]]:
+        """The sum of the clipped updates, and the length of each before; NaN where an answer is no update."""
+        total = {name: numpy.zeros(value.shape) for name, value in self.arrays.items()}
+        norms: dict[Client, float] = {}
+        for client, answer in answers.items():
+            update = update_of(self.arrays, answer)
+            norms[client] = numpy.nan if update is None else norm_of(update)
+            for name, change in (update or {}).items():
+                total[name] += clip_factor(norms[client], self.clip_norm.value) * change
         return total, norms
 
-    def _move(self, total: dict[str, Tensor], clip_norm: float) -> None:
-        noisy = self._noise.add(total, self.plan.gradient_noise_multiplier * clip_norm)
+    def _move(self, total: Arrays, clip_norm: float) -> None:
+        sums = {name: torch.from_numpy(value) for name, value in total.items()}
+        noisy = self._noise.add(sums, self.plan.gradient_noise_multiplier * clip_norm)
         share = self._rate / self.plan.expected_batch_size
         self.arrays = {
             name: (value + share * noisy[name].numpy()).astype(value.dtype) for name, value in self.arrays.items()
         }
 
 
-def _norm(update: Mapping[str, Tensor]) -> Tensor:
-    norms = torch.stack([torch.linalg.vector_norm(value) for value in update.values()])
-    result: Tensor = torch.linalg.vector_norm(norms)
-    return result
+def wait_for(count: Callable[[], int], least: int, patience: float) -> None:
+    """Wait until so many clients are there, so many seconds at most."""
+    deadline = time.monotonic() + patience
+    while count() < least:
+        if time.monotonic() > deadline:
+            raise WorkerLost(f"fewer than {least} clients were there after {patience:g} seconds.")
+        time.sleep(_LOOK_EVERY)
 
 
 def _checked(name: str, value: NDArray[Any]) -> NDArray[Any]:

@@ -1,23 +1,23 @@
 """The strategy for Flower's message API: `ServerApp` and `ClientApp`, simulated or with SuperNodes.
 
 A client gets the model in the record "arrays" and "config", trains, and replies with its own model under "arrays".
-Nothing else of a reply is read: metrics and numbers of examples are private, and no noise is paid for them.
+Metrics and numbers of examples are not read: they are private, and no noise is paid for them.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from logging import INFO
 from typing import TYPE_CHECKING, Any
 
 from hush import _check
-from hush.errors import MissingExtra, WorkerLost
-from hush.federated.rounds import PrivateRounds, RoundReport
+from hush.errors import InvalidValue, MissingExtra
+from hush.federated.mod import CLIP_NORM, CLIPPED
+from hush.federated.rounds import PrivateRounds, RoundReport, wait_for
 from hush.privacy import Guarantee
 
 try:
-    from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
+    from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
     from flwr.common.logger import log
     from flwr.serverapp import Grid
     from flwr.serverapp.strategy import Strategy
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from hush.ledger import Account
     from hush.rng import Rng
     from hush.training.plan import TrainingPlan
-
-_LOOK_EVERY = 0.5  # seconds
 
 
 class PrivateFedAvg(Strategy):
@@ -44,9 +42,9 @@ class PrivateFedAvg(Strategy):
 
     Args:
         plan: Its steps are the rounds, `expected_batch_size` the expected number of clients in one.
-        account: Charged before each release.
         least_clients: Wait in the first round until so many are connected; a public number.
         patience: Seconds to wait for them.
+        account: Charged before each release.
         rate: The server's step along the noisy mean update.
         rng: A seeded source, for tests only.
         note: For the rows of the ledger.
@@ -56,19 +54,17 @@ class PrivateFedAvg(Strategy):
         self,
         plan: TrainingPlan,
         *,
-        account: Account | None = None,
         least_clients: int = 1,
         patience: float = 3600.0,
+        account: Account | None = None,
         rate: float = 1.0,
         rng: Rng | None = None,
         note: str = "",
     ) -> None:
         self.plan = plan
         self.reports: list[RoundReport] = []
-        self._least, self._patience = (
-            _check.whole("least_clients", least_clients),
-            _check.positive("patience", patience),
-        )
+        self._least = _check.whole("least_clients", least_clients)
+        self._patience = _check.positive("patience", patience)
         self._settings: dict[str, Any] = {"account": account, "rate": rate, "rng": rng, "note": note}
         self._rounds: PrivateRounds | None = None
 
@@ -78,7 +74,7 @@ class PrivateFedAvg(Strategy):
 
     def _begun(self) -> PrivateRounds:
         if self._rounds is None:
-            raise WorkerLost("no round has begun: call start(grid, initial_arrays=...) first.")
+            raise InvalidValue("no round has begun: call start(grid, initial_arrays=...) first.")
         return self._rounds
 
     def configure_train(
@@ -88,18 +84,11 @@ class PrivateFedAvg(Strategy):
         if self._rounds is None:
             plain = {name: value.numpy() for name, value in arrays.items()}
             self._rounds = PrivateRounds(self.plan, plain, **self._settings)
-            self._wait(grid)
+            wait_for(lambda: len(set(grid.get_node_ids())), self._least, self._patience)
         chosen = self._rounds.choose(grid.get_node_ids())
-        config["server-round"] = server_round
-        record = RecordDict({"arrays": ArrayRecord.from_array_dict(_record(self._rounds)), "config": config})
+        config["server-round"], config[CLIP_NORM] = server_round, self._rounds.clip_norm.value
+        record = RecordDict({"arrays": _record(self._rounds), "config": config})
         return [Message(content=record, message_type=MessageType.TRAIN, dst_node_id=int(str(node))) for node in chosen]
-
-    def _wait(self, grid: Grid) -> None:
-        deadline = time.monotonic() + self._patience
-        while len(set(grid.get_node_ids())) < self._least:
-            if time.monotonic() > deadline:
-                raise WorkerLost(f"fewer than {self._least} clients were there after {self._patience:g} seconds.")
-            time.sleep(_LOOK_EVERY)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -107,12 +96,15 @@ class PrivateFedAvg(Strategy):
         """The next model, after its charge. Always one, whoever replied; and no metrics."""
         rounds = self._begun()
         answers: dict[Any, dict[str, Any]] = {}
+        above = set()
         for reply in replies:
             client = reply.metadata.src_node_id
             if client in rounds.asked and client not in answers:  # a second reply of one client does not count
                 answers[client] = {} if reply.has_error() else _arrays(reply)
-        self.reports.append(rounds.finish(answers))
-        return ArrayRecord.from_array_dict(_record(rounds)), None
+                if not reply.has_error() and CLIPPED in reply.content:
+                    above.add(client)
+        self.reports.append(rounds.finish(answers, above=above))
+        return _record(rounds), None
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -138,7 +130,5 @@ def _arrays(reply: Message) -> dict[str, Any]:
         return {}
 
 
-def _record(rounds: PrivateRounds) -> dict[str, Any]:
-    from flwr.app import Array
-
-    return {name: Array(value) for name, value in rounds.arrays.items()}
+def _record(rounds: PrivateRounds) -> ArrayRecord:
+    return ArrayRecord(array_dict={name: Array(value) for name, value in rounds.arrays.items()})

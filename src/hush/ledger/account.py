@@ -8,14 +8,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy
 from sqlalchemy import Connection
 
 from hush import _check, accounting
 from hush.errors import BudgetExceeded, HushError, InvalidValue
-from hush.events import Composed, Event, Gaussian, GaussianDP, from_json, to_json
-from hush.ledger import migrations, queries
+from hush.events import Composed, Event, Gaussian, GaussianDP, flat, from_json, to_json
+from hush.ledger import at_once, migrations, queries
+from hush.ledger.at_once import Wish
 from hush.ledger.chain import History, Row, composed, is_storable, next_row, opening
 from hush.ledger.reservation import Reservation
 from hush.ledger.store import GUARD, Store
@@ -70,7 +72,12 @@ class Account:
             self._require(event, 1)
             return next_row(self._history, kind="charge", content=content, note=note)
 
-        return self._append(decide)
+        with GUARD:
+            if self._store.is_server and (self._room(event) or self._fits_ahead(event, 1)):
+                row = self._at_once(Wish("charge", content, 1, note, self._room(event)))
+                if row is not None:
+                    return row
+            return self._append(decide)
 
     def reserve(
         self, event: Event, times: int, *, block: int = 100, note: str = "", give_back: bool = False
@@ -167,7 +174,14 @@ class Account:
                 self._require(event, 1)
             return next_row(self._history, kind="reserve", content=content, count=max(count, 1), note=note)
 
-        return self._append(decide)
+        with GUARD:
+            row = None
+            if self._store.is_server and self._room(event) >= most:
+                row = self._at_once(Wish("reserve", content, most, note, self._room(event)))
+            return row or self._append(decide)
+
+    def _at_once(self, wish: Wish) -> Row | None:
+        return self._store.run(lambda connection: at_once.charge(connection, self._history, wish), begin=False)
 
     def _release_block(self, row: Row, count: int) -> Row:
         """Give back `count` never-started steps of a reserve row."""
@@ -179,15 +193,15 @@ class Account:
 
     def _append(self, decide: Callable[[], Row], *, version: int = 1) -> Row:
         def work(connection: Connection) -> Row:
+            queries.lock_and_catch_up(connection, self._history)
             if version > 1:
                 migrations.require(connection, version, self._store.place)
-            queries.catch_up(connection, self._history, lock=True)
             row = decide()
             queries.append(connection, row)
             return row
 
         with GUARD:
-            row = self._store.run(work, write=True)
+            row = self._store.run(work, write=True, begin=False)
             self._history.advance(row)
             return row
 
@@ -215,15 +229,25 @@ class Account:
             times <= self._fitting.get(part, 0) for part, times in counts.items()
         )
 
+    def _room(self, event: Event) -> int:
+        """How many more of this event are known to fit, if meanwhile nothing else is charged."""
+        if self.cap is None:
+            return MOST_STEPS
+        counts = self._history.counts()
+        if not self._is_known_to_fit(counts):
+            return 0
+        spare = [(self._fitting.get(part, 0) - counts.get(part, 0)) // times for part, times in flat(event)]
+        return min(spare, default=MOST_STEPS)
+
     def _fits_ahead(self, event: Event, count: int) -> bool:
         """Whether `count` fit. Repeated charges ask for more and more at once, so that few of them need to ask."""
         if self._is_known_to_fit(self._history.counts(event, count)):
             return True
         last, ahead = self._ahead
         if last == event and self._fits(event, count * ahead):
-            self._ahead = (event, min(2 * ahead, MOST_AHEAD))
+            self._ahead = (event, min(4 * ahead, MOST_AHEAD))
             return True
-        self._ahead = (event, max(2, ahead // 4) if last == event else 2)
+        self._ahead = (event, max(4, ahead // 16) if last == event else 4)
         return self._fits(event, count)
 
     def _largest_fit(self, event: Event, most: int) -> int:
@@ -262,12 +286,16 @@ def _content(event: Event) -> str:
     if not isinstance(event, Event):
         raise InvalidValue(f"event must be an event, such as events.Gaussian(noise_multiplier=1.0); got {event!r}.")
     try:
-        content = to_json(event)
-        same = from_json(content) == event
+        return _kept(event)
     except (HushError, ValueError, TypeError, RecursionError) as error:
         raise InvalidValue(f"this event cannot be kept in a ledger: {error}") from None
-    if not same:
-        raise InvalidValue(f"this event cannot be kept in a ledger: {type(event).__name__} reads back differently.")
+
+
+@lru_cache
+def _kept(event: Event) -> str:
+    content = to_json(event)
+    if from_json(content) != event:
+        raise ValueError(f"{type(event).__name__} reads back differently.")
     return content
 
 

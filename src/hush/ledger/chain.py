@@ -111,6 +111,7 @@ class History:
         self.cap: Budget | None = None
         self.relation: Relation = "add_remove"
         self._counts: dict[Event, int] = {}
+        self._new_counts: dict[str, int] = {}  # by content, not yet in `_counts`: most rows repeat an event
         self._blocks: dict[
             int, tuple[str, int]
         ] = {}  # reserve row -> its content, and how many may still be given back
@@ -126,9 +127,12 @@ class History:
 
     def counts(self, extra: Event | None = None, count: int = 1) -> dict[Event, int]:
         """How often each elementary event was charged; `extra` joins it `count` times."""
+        for content, times in self._new_counts.items():
+            _merge(self._counts, _event(content), times)
+        self._new_counts.clear()
         counts = dict(self._counts)
-        for part, times in flat(extra, count) if extra is not None else ():
-            counts[part] = counts.get(part, 0) + times
+        if extra is not None:
+            _merge(counts, extra, count)
         return counts
 
     def _check_place(self, row: Row) -> None:
@@ -168,8 +172,8 @@ class History:
         self.cap = cap
 
     def _add(self, row: Row) -> None:
-        for part, times in flat(_event(row.content), row.count):
-            self._counts[part] = self._counts.get(part, 0) + times
+        _event(row.content)  # or an error
+        self._new_counts[row.content] = self._new_counts.get(row.content, 0) + row.count
         if row.kind == "reserve":
             self._blocks[row.number] = (row.content, row.count)
 
@@ -178,10 +182,14 @@ class History:
         if content != row.content or row.count > left:
             raise UnreadableFile(f"it gives back {row.count} steps, more than row {row.block} reserved of this event.")
         self._blocks[row.block] = (content, left - row.count)
-        for part, times in flat(_event(row.content), row.count):
-            self._counts[part] -= times
-            if not self._counts[part]:
-                del self._counts[part]
+        self._new_counts[row.content] = self._new_counts.get(row.content, 0) - row.count
+
+
+def _merge(counts: dict[Event, int], event: Event, times: int) -> None:
+    for part, number in flat(event, abs(times)):
+        counts[part] = counts.get(part, 0) + (number if times > 0 else -number)
+        if not counts[part]:
+            del counts[part]
 
 
 def _read_opening(content: str) -> tuple[Budget | None, Relation]:

@@ -3,22 +3,28 @@
 A process keeps one connection: starting one costs more than a charge. A forked child forgets its parent's, so that
 two processes never speak on one line. Every connection asks for commits that wait for the disk, and gives up a lock
 that somebody holds for too long.
+
+A charge is two questions: `together` sends the lock of the account and the reading of its new rows as one, and the new
+row with its commit as another. The driver itself starts no transactions; `hush.ledger.store` says when.
 """
 
 from __future__ import annotations
 
 import os
 import weakref
+from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, event, make_url, text
-from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+from sqlalchemy import ClauseElement, Connection, Dialect, Engine, create_engine, event, make_url, text
+from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from hush.errors import InvalidValue, LedgerError, MissingExtra, UnreadableFile
 
-POSTGRES = ("postgres", "postgresql")  # what people write; the driver is psycopg 3
+POSTGRES = ("postgres", "postgresql", "postgresql+psycopg")  # what people write; the driver is psycopg 3
 LOCK_SECONDS = 100  # to wait for another process's lock, in one go
 IDLE_SECONDS = 60  # after which the server drops a client that vanished in the middle of a charge
+BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
 _WEAK_COMMITS = ("off", "local", "remote_write")
 _LOCKED = "55P03"  # PostgreSQL: lock_not_available
 _NO_RIGHT = "42501"  # PostgreSQL: insufficient_privilege
@@ -40,16 +46,15 @@ def server_engine(target: str) -> Engine:
     """The engine for a URL; `postgresql://` means psycopg 3."""
     try:
         url = make_url(target)
-        if url.drivername in POSTGRES:
-            url = url.set(drivername="postgresql+psycopg")
-        is_postgres = url.get_backend_name() == "postgresql"
-        engine = create_engine(url, pool_size=1, max_overflow=2)
-    except (ImportError, NoSuchModuleError):
-        raise MissingExtra(f"no driver for {target.split(':')[0]!r}; run: pip install 'hush[postgres]'") from None
+        if url.drivername not in POSTGRES:
+            raise InvalidValue(f"a ledger is a SQLite file or on postgresql://...; {url.drivername!r} is neither.")
+        url = url.set(drivername="postgresql+psycopg")
+        engine = create_engine(url, pool_size=1, max_overflow=2, isolation_level="AUTOCOMMIT")
+    except ImportError:
+        raise MissingExtra("no driver for PostgreSQL; run: pip install 'hush[postgres]'") from None
     except ArgumentError:
         raise InvalidValue("this is not a database URL; write it like postgresql://user@host/database.") from None
-    if is_postgres:
-        event.listen(engine, "connect", _prepare)
+    event.listen(engine, "connect", _prepare)
     _engines.add(engine)
     return engine
 
@@ -67,10 +72,37 @@ def _prepare(raw: Any, _record: object) -> None:
     raw.commit()
 
 
+def together(
+    connection: Connection, questions: tuple[ClauseElement | str, ...], values: Mapping[str, Any], *, commits: bool
+) -> list[Any]:
+    """Ask several questions in one go; of each its rows, or how many it changed.
+
+    The server takes them in order, and after one that fails none of the others. If the line breaks while it `commits`,
+    the commit may have arrived: nobody may try again.
+    """
+    raw: Any = connection.connection.driver_connection
+    driver: Any = connection.dialect.loaded_dbapi
+    try:
+        with driver.ClientCursor(raw) as cursor:
+            cursor.execute(_words(questions, connection.dialect), values)
+            return [found.fetchall() if found.pgresult.nfields else found.rowcount for found in cursor.results()]
+    except driver.Error as error:
+        if broken := bool(raw.closed):
+            connection.invalidate(error)
+        raise DBAPIError.instance(
+            None, None, error, driver.Error, connection_invalidated=broken and not commits, dialect=connection.dialect
+        ) from error
+
+
+@lru_cache
+def _words(questions: tuple[ClauseElement | str, ...], dialect: Dialect) -> str:
+    return "; ".join(
+        question if isinstance(question, str) else str(question.compile(dialect=dialect)) for question in questions
+    )
+
+
 def check_server(connection: Connection, tables: list[str], place: str) -> None:
     """Refuse a server that forgets, tables that are missing, and triggers or rules that could undo charges."""
-    if connection.dialect.name != "postgresql":
-        return
     if connection.execute(text("SELECT current_setting('fsync')")).scalar() != "on":
         raise LedgerError(f"{place} runs with fsync off: a power cut would hide charges; switch it on.")
     known = "SELECT count(*) FROM unnest(CAST(:tables AS text[])) AS name WHERE to_regclass(name) IS NOT NULL"

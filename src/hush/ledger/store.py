@@ -18,9 +18,9 @@ import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from sqlalchemy import Connection, Engine, create_engine, event, make_url
+from sqlalchemy import Connection, Engine, create_engine, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
@@ -48,10 +48,10 @@ class Store:
         self.place = place
         weakref.finalize(self, engine.dispose)
 
-    def run(self, work: Callable[[Connection], T], *, write: bool = False) -> T:
+    def run(self, work: Callable[[Connection], T], *, write: bool = False, begin: bool = True) -> T:
         """Do `work` in one transaction, committed to disk when this returns; again from the start while others block.
 
-        On SQLite a writing transaction takes the file's only write lock at its start (BEGIN IMMEDIATE).
+        Without `begin`, on a server, `work` starts its transaction itself, with its first question.
         """
         deadline, fresh_line = time.monotonic() + PATIENCE, False
         with GUARD:
@@ -59,8 +59,9 @@ class Store:
                 committing = False
                 try:
                     with self.engine.connect() as connection:
-                        connection = connection.execution_options(**self._options(write))
                         with connection.begin():
+                            if begin or not self.is_server:
+                                connection.exec_driver_sql(self._beginning(write))
                             result = work(connection)
                             committing = True
                         return result
@@ -72,14 +73,19 @@ class Store:
                     elif not self._passes(error) or time.monotonic() > deadline:
                         raise _explained(error, self.place) from error
 
-    def _options(self, write: bool) -> dict[str, Any]:
-        if self.engine.dialect.name == "sqlite":
-            return {"hush_write": write}
-        # A reader sees one moment of the ledger; a writer (READ COMMITTED), once it has the lock, the newest rows.
-        return {} if write else {"isolation_level": "REPEATABLE READ"}
+    @property
+    def is_server(self) -> bool:
+        """Whether this is PostgreSQL rather than a file."""
+        return self.engine.dialect.name != "sqlite"
+
+    def _beginning(self, write: bool) -> str:
+        if not self.is_server:
+            return "BEGIN IMMEDIATE" if write else "BEGIN"  # a writer takes the file's only write lock at once
+        # A reader sees one moment of the ledger; a writer, once it has the lock, the newest rows.
+        return server.BEGIN if write else "BEGIN ISOLATION LEVEL REPEATABLE READ"
 
     def _passes(self, error: BaseException) -> bool:
-        if self.engine.dialect.name == "sqlite":
+        if not self.is_server:
             return _sqlite_name(error).startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
         # Two processes that open one account at once on a server: the later one finds it on its second try.
         return isinstance(error, IntegrityError) or server.passes(error)
@@ -177,18 +183,11 @@ def _file_engine(path: Path, *, mode: str) -> Engine:
             raise
         return connection
 
-    engine = create_engine("sqlite://", creator=connect, poolclass=NullPool)
-    event.listen(engine, "begin", _begin)
-    return engine
+    return create_engine("sqlite://", creator=connect, poolclass=NullPool)
 
 
 def _text(raw: bytes) -> str:
     return raw.decode("utf-8", "surrogateescape")  # bytes that are no text fail later, at the hash of their row
-
-
-def _begin(connection: Connection) -> None:
-    write = connection.get_execution_options().get("hush_write")
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
 
 
 def _server_store(target: str, *, create: bool) -> Store:

@@ -1,14 +1,15 @@
-"""A Flower simulation in a process of its own: `python flower_simulation.py LEDGER OUT`.
+"""A Flower app: `python flower_app.py` simulates it with five clients, and SuperNodes run it for `flwr run`.
 
-Five simulated clients; one always fails and one sends NaN. What the server saw goes to OUT as JSON.
+Client 0 always fails and client 1 sends NaN. The server's ledger is LEDGER, and what it saw goes to OUT as JSON.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import sys
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any, ClassVar
 
 os.environ["FLWR_TELEMETRY_ENABLED"] = "0"
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
@@ -20,10 +21,10 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.simulation import run_simulation
 
 from hush import Budget, Ledger, Rng, TrainingPlan
-from hush.federated import PrivateFedAvg
+from hush.federated import PrivateFedAvg, clip_update
 
 PLAN = TrainingPlan(noise_multiplier=0.5, sampling_prob=0.8, expected_batch_size=4, steps=3, clip_norm=1.0, delta=1e-5)
-client_app = ClientApp()
+client_app = ClientApp(mods=[clip_update] if "MOD" in os.environ else [])
 server_app = ServerApp()
 
 
@@ -39,19 +40,36 @@ def train(message: Message, context: Context) -> Message:
     return Message(content=RecordDict({"arrays": ArrayRecord(array_dict=arrays), "metrics": metrics}), reply_to=message)
 
 
+class Watched(PrivateFedAvg):
+    """Notes how long the updates were that reached the server."""
+
+    norms: ClassVar[list[float]] = []
+
+    def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> Any:
+        replies, before = list(replies), self._begun().arrays
+        for reply in replies:
+            if not reply.has_error():
+                found = reply.content.array_records["arrays"]["weight"].numpy()
+                self.norms.append(float(numpy.linalg.norm(numpy.nan_to_num(found) - before["weight"])))
+        return super().aggregate_train(server_round, replies)
+
+
 @server_app.main()
 def serve(grid: Grid, context: Context) -> None:
-    account = Ledger(sys.argv[1]).account("clients", cap=Budget(epsilon=500.0, delta=1e-5))
-    strategy = PrivateFedAvg(PLAN, account=account, least_clients=5, rng=Rng.from_seed(3), note="simulation")
+    account = Ledger(os.environ["LEDGER"]).account("clients", cap=Budget(epsilon=500.0, delta=1e-5))
+    strategy = Watched(
+        PLAN, account=account, least_clients=int(os.environ["CLIENTS"]), rng=Rng.from_seed(3), note="simulation"
+    )
     start = ArrayRecord(array_dict={"weight": Array(numpy.zeros(4, dtype=numpy.float32))})
     result = strategy.start(grid, initial_arrays=start, num_rounds=PLAN.steps, timeout=300)
     facts = {
         "reports": [vars(report) for report in strategy.reports],
         "epsilon": strategy.guarantee().epsilon,
         "weight": result.arrays["weight"].numpy().tolist(),
+        "longest": max(Watched.norms),
         "metrics": [len(result.train_metrics_clientapp), len(result.evaluate_metrics_clientapp)],
     }
-    Path(sys.argv[2]).write_text(json.dumps(facts))
+    Path(os.environ["OUT"]).write_text(json.dumps(facts))
 
 
 if __name__ == "__main__":
