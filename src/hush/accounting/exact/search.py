@@ -23,7 +23,7 @@ _ENOUGH = 9e-7  # relative width of epsilon that ends the search on a cheap line
 _FEW_LOSSES = 1.5  # log moment at Chernoff's order below which a few large losses make up the answer
 # One large loss reaches epsilon where that many times what it would give is needed for many losses, and the log moment
 # at Chernoff's order is below this.
-_SINGLE = (4.0, math.inf), (2.5, 3.0), (2.0, 1.5), (1.45, 0.8), (1.25, 0.05)
+_SINGLE = (4.0, math.inf), (2.5, 3.0), (1.45, 1.5), (1.0, 0.5)
 _PLACES = np.linspace(0.0, 1.0, 17)
 _BENT_DIGITS = 15.0
 _FEW_DIGITS = 7.0  # enough to see that "add" costs less than "remove"
