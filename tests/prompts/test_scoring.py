@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy
@@ -45,12 +46,48 @@ def one_by_one(model: TransformersModel, prefix: str, questions: Sequence[str], 
 def test_shared_prefix_scores_are_those_of_whole_prompts(family: str, begin: int | None, tokens_at_once: int) -> None:
     model = language_model(family, begin)
     model.tokens_at_once = tokens_at_once
+    assert model._packs
     questions = [TEMPLATE.question(text) for text in TEXTS]
     for prefix in (TEMPLATE.prefix([("m", " x"), ("nn", " yes")]), TEMPLATE.prefix([("m", " x"), ("other", "n")]), "Z"):
         found = model.log_probs(prefix, questions, LABELS)
         summed = numpy.array([[sum(tokens) for tokens in row] for row in found])
         assert numpy.abs(summed - one_by_one(model, prefix, questions, LABELS)).max() < 1e-4
         assert [len(tokens) for tokens in found[0]] == [2, 4, 4, 1]
+
+
+def test_many_questions_are_read_in_one_call_and_each_once() -> None:
+    model = language_model()
+    assert model._packs
+    prefix, questions = TEMPLATE.prefix([("m", " x")]), [TEMPLATE.question(text) for text in TEXTS] * 3
+    model.cache.layers(model.tokens(prefix))
+    read: list[tuple[int, ...]] = []
+    forward = model.model.forward
+    model.model.forward = lambda *args, **given: (read.append(given["input_ids"].shape), forward(*args, **given))[1]
+    model.log_probs(prefix, questions, LABELS)
+    needed = sum(len(question) for question in questions) + len(questions) * len(" ye")
+    assert len(read) == 1
+    assert needed <= math.prod(read[0]) < 1.3 * needed  # a side by side batch would copy the prefix and fill up
+
+
+@pytest.mark.parametrize("fault", ["mask", "places", "refused", "window"])
+def test_a_model_that_does_not_heed_our_mask_is_asked_one_by_one(fault: str) -> None:
+    model = language_model()
+    expected = one_by_one(model, "Say", TEXTS[:2], LABELS)
+    forward = model.model.forward
+
+    def deaf(*args: object, **given: object) -> object:
+        if given.get("attention_mask") is not None:
+            if fault == "refused":
+                raise ValueError("masks have two dimensions")
+            given.pop("attention_mask" if fault == "mask" else "position_ids")
+        return forward(*args, **given)
+
+    model.model.forward = deaf
+    if fault == "window":
+        model.model.config.sliding_window = 8
+    assert not model._packs
+    found = model.log_probs("Say", TEXTS[:2], LABELS)
+    assert numpy.abs(numpy.array([[sum(tokens) for tokens in row] for row in found]) - expected).max() < 1e-4
 
 
 def test_a_prompt_without_a_prefix_is_scored_too() -> None:

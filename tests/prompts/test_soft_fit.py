@@ -158,3 +158,12 @@ def test_an_adapter_that_does_not_move_is_named() -> None:
     half = torch.optim.Adam([value for name, value in model.named_parameters() if "lora_A" in name], lr=0.01)
     with pytest.raises(NotLearning, match=r"lora_B.*not in the optimizer"):
         fit(plan(12), model, text, optimizer=half, **given)
+
+
+def test_the_guide_fine_tunes_by_lora_in_twenty_lines() -> None:
+    guide = Path(__file__).resolve().parents[2] / "docs" / "guides" / "lora.md"
+    first_block = guide.read_text(encoding="utf-8").split("```python")[1].split("```")[0]
+    lines = [line for line in first_block.splitlines() if line.startswith((">>>", "..."))]
+    assert any("get_peft_model(" in line for line in lines)
+    assert any("fit(plan" in line for line in lines)
+    assert len(lines) <= 20

@@ -181,9 +181,13 @@ def print_outcome(outcome: Outcome, seed: int | None) -> None:
         ]
         print_table("on the test texts", ("", "right"), rows, numbers=("right",))
     print_lines(f"proven: {released.data_independent}")
-    if seed is not None:
-        print_lines(f"note: drawn from seed {seed}, which anybody can repeat: never release this run.")
+    print_lines(*_seed_note(seed))
     print_lines(f"saved: {outcome.folder} ({outcome.seconds:.1f} s)")
+
+
+def _seed_note(seed: int | None) -> list[str]:
+    told = f"note: drawn from seed {seed}, which anybody can repeat: never release this run."
+    return [] if seed is None else [told]
 
 
 def _source(seed: int | None) -> str:
@@ -247,8 +251,7 @@ def generate(
         return
     print_lines(*(f"{label.strip()}: {text}" for text, label in found.made.demonstrations))
     print_lines("", f"proven: {found.guarantee}", f"saved: {found.folder} ({found.seconds:.1f} s)")
-    if seed is not None:
-        print_lines(f"note: drawn from seed {seed}, which anybody can repeat: never release this run.")
+    print_lines(*_seed_note(seed))
 
 
 def made_to_dict(found: Generation, seed: int | None) -> dict[str, Any]:

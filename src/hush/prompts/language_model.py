@@ -10,8 +10,10 @@ what it computed for it.
 
 from __future__ import annotations
 
+import functools
 import hashlib
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy
@@ -21,12 +23,13 @@ from torch import Tensor
 
 from hush import _check
 from hush.errors import InvalidValue
-from hush.prompts.prefix_cache import PrefixCache, run
+from hush.prompts.packing import Tokens, pack
+from hush.prompts.prefix_cache import PrefixCache, run, run_packed
 
 Floats = NDArray[numpy.float64]
 TokenLogProbs = list[list[list[float]]]  # input -> continuation -> token
 _TOKENS_AT_ONCE = 1024
-_MOST_FILLED = 1.5  # the longest row of a batch over its shortest
+_TOKENS_A_ROW = 128  # more share the prefix, but every token is compared with its whole row
 
 
 @runtime_checkable
@@ -88,61 +91,63 @@ class TransformersModel:
         return numpy.stack([logits.double().softmax(dim=-1).cpu().numpy() for logits in last])
 
     def log_probs(self, prefix: str, inputs: Sequence[str], continuations: Sequence[str], /) -> TokenLogProbs:
-        """See `LanguageModel`. The prefix is run once; inputs of like length run together."""
+        """See `LanguageModel`. The prefix is run once, and many inputs together, see `hush.prompts.packing`."""
         endings = [self.tokens(text) for text in continuations]
         if not all(endings):
             raise InvalidValue("every continuation must have at least one token.")
         start, questions = self._begin + self.tokens(prefix), [self.tokens(text) for text in inputs]
-        result: TokenLogProbs = [[[] for _ in endings] for _ in questions]
         longest = self._longest()
         for number, question in enumerate(questions):
             if len(start) + len(question) + max(map(len, endings)) > longest:
                 raise InvalidValue(f"input {number} and its prompt are longer than the model's {longest} tokens.")
-        if start:
-            self._fill(result, start, questions, endings)
-        else:  # nothing is shared
-            for number, question in enumerate(questions):
-                if not question:
-                    raise InvalidValue("prefix and input are both empty: there is no text to continue.")
-                part: TokenLogProbs = [[[] for _ in endings]]
-                self._fill(part, question, [[]], endings)
-                result[number] = part[0]
+        if not start and not all(questions):
+            raise InvalidValue("prefix and input are both empty: there is no text to continue.")
+        if not all(
+            questions
+        ):  # an empty input is judged by the prefix's last token, which every input then reads again
+            questions = [start[-1:] + question for question in questions]
+            start = start[:-1]
+        paths = _paths(endings)
+        result: TokenLogProbs = [[[] for _ in endings] for _ in questions]
+        for number, path, logits in self._logits(start, questions, [path for path, _ in paths]):
+            for place in paths[path][1]:
+                result[number][place] = _picked(logits, endings[place])
         return result
 
-    def _fill(
-        self, result: TokenLogProbs, start: list[int], questions: list[list[int]], endings: list[list[int]]
-    ) -> None:
-        """The last token of the prefix is run again with each input, so that an empty input has a token to look at."""
-        shared, last = start[:-1], start[-1:]
-        paths = _paths(endings)
-        rows = [
-            (last + question + path, number, places)
-            for number, question in enumerate(questions)
-            for path, places in paths
-        ]
-        rows.sort(key=lambda row: len(row[0]))
-        for part in self._parts(rows):
-            longest = len(part[-1][0])
-            tokens = torch.tensor([row + row[:1] * (longest - len(row)) for row, _, _ in part])
-            looked = [len(questions[number]) for _, number, _ in part]  # the place of each question's last token
-            logits = run(
-                self.model, tokens, self.cache.rows(shared, len(part)), len(shared), keep=longest - min(looked)
-            )
-            for line, first, (_, number, places) in zip(logits, looked, part, strict=True):
-                for place in places:
-                    result[number][place] = _picked(line[first - min(looked) :], endings[place])
+    def _logits(self, start: Tokens, questions: list[Tokens], paths: list[Tokens]) -> Iterator[tuple[int, int, Tensor]]:
+        """For each question and path: the logits at the question's last token and at each token of the path."""
+        if not self._packs:
+            for number, question in enumerate(questions):
+                for path, tokens in enumerate(paths):
+                    row, keep = torch.tensor([question + tokens]), 1 + len(tokens)
+                    cache = self.cache.rows(start, 1)
+                    yield number, path, run(self.model, row, cache, len(start), keep=keep)[0]
+            return
+        rows = pack(questions, paths, len(start), min(_TOKENS_A_ROW, self.tokens_at_once))
+        at_once = max(1, self.tokens_at_once // max(map(len, rows), default=1))
+        for first in range(0, len(rows), at_once):
+            part = rows[first : first + at_once]
+            found = run_packed(self.model, part, self.cache.rows(start, len(part)), len(start))
+            for packed, logits in zip(part, found, strict=True):
+                for (number, path), places in packed.found.items():
+                    yield number, path, logits[places]
 
-    def _parts(self, rows: list[tuple[list[int], int, list[int]]]) -> list[list[tuple[list[int], int, list[int]]]]:
-        """Rows of like length together, at most `tokens_at_once` with what fills them up."""
-        parts: list[list[tuple[list[int], int, list[int]]]] = []
-        for row in rows:
-            length = len(row[0])
-            is_like = parts and length <= _MOST_FILLED * len(parts[-1][0][0]) + 1
-            if is_like and length * (len(parts[-1]) + 1) <= self.tokens_at_once:
-                parts[-1].append(row)
-            else:
-                parts.append([row])
-        return parts
+    @functools.cached_property
+    def _packs(self) -> bool:
+        """Whether the model heeds a mask and places of our own; tried out once. If not, prompts run one by one."""
+        config = self.model.config
+        if getattr(config, "sliding_window", None) or getattr(config, "attention_chunk_size", None):
+            return False
+        shared, questions = [3, 2, 3], [[2, 3], [3]]
+        try:
+            (row,) = pack(questions, [[2], [3]], len(shared), 100)
+            packed = run_packed(self.model, [row], self.cache.rows(shared, 1), len(shared))[0, row.found[1, 1]].double()
+            cache = self.cache.rows(shared, 1)
+            alone = run(self.model, torch.tensor([[3, 3]]), cache, len(shared), keep=2)[0].double()
+        except (ValueError, TypeError, RuntimeError, IndexError):
+            return False
+        close = math.sqrt(torch.finfo(self.model.dtype).eps) * float(alone.abs().max())
+        return bool((packed - alone).abs().max() <= close)
 
     def _longest(self) -> int:
         return int(getattr(self.model.config, "max_position_embeddings", None) or 10**9)

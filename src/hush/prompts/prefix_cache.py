@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hush.prompts.packing import Row, tensors
+
 Layers = list[tuple[Tensor, Tensor]]  # keys and values of each layer, (1, heads, tokens, width)
 
 
@@ -50,15 +52,24 @@ class PrefixCache:
 
 
 def run(model: Any, tokens: Tensor, cache: Any, first: int, *, keep: int = 0) -> Tensor:
-    """The logits of these tokens at places `first` and on; of the last `keep` tokens only, 0 for all.
+    """The logits of these tokens at places `first` and on; of the last `keep` tokens only, 0 for all."""
+    places = torch.arange(first, first + tokens.shape[1]).expand(tokens.shape)
+    return _forward(model, keep, input_ids=tokens, position_ids=places, past_key_values=cache)
 
-    Rows may be filled up at their end: what follows a token changes nothing before it, so no mask is needed.
-    """
+
+def run_packed(model: Any, rows: list[Row], cache: Any, first: int) -> Tensor:
+    """The logits of the tokens that are looked at, (rows, most looked at, vocabulary), after `first` shared tokens."""
+    tokens, places, mask = tensors(rows, first, model.dtype)
+    keep = max(len(row.looked) for row in rows)
+    given = {"input_ids": tokens, "position_ids": places, "attention_mask": mask, "past_key_values": cache}
+    return _forward(model, keep, **given)
+
+
+def _forward(model: Any, keep: int, **given: Any) -> Tensor:
     device = next(model.parameters()).device
-    places = torch.arange(first, first + tokens.shape[1], device=device).expand(tokens.shape)
-    given = {"input_ids": tokens.to(device), "past_key_values": cache, "position_ids": places, "use_cache": True}
+    moved = {name: value.to(device) if isinstance(value, Tensor) else value for name, value in given.items()}
     with torch.no_grad():
-        logits: Tensor = model(**given, logits_to_keep=keep).logits
+        logits: Tensor = model(**moved, use_cache=True, logits_to_keep=keep).logits
     return logits
 
 
