@@ -6,13 +6,17 @@ All epsilons are trained side by side: one pass over the features serves them al
 from __future__ import annotations
 
 import time
+from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import numpy
 
 from benchmarks.headline.data import pictures
 from benchmarks.headline.result import DELTA, SEEDS, Result, cost
 from hush import Rng, events
-from hush.cli.feature_recipes import recipe
+from hush.cli.feature_recipes import FeatureRecipe, recipe
+from hush.features import PrivateTransformer, WhitenedPatches
 from hush.linear import PrivateSoftmaxHead, softmax_head
 
 EPSILONS = (0.5, 1.0, 2.0, 3.0, 8.0)
@@ -28,22 +32,36 @@ PUBLISHED = {  # without public data: features-only for CIFAR-10 [shared notes o
 }
 
 
+MOST_FILTERS = 32  # in a short run
+
+
 def run(
-    name: str, row: str, *, share: float = 1.0, seeds: tuple[int, ...] = SEEDS, validate: bool = False
+    name: str,
+    row: str,
+    *,
+    share: float = 1.0,
+    seeds: tuple[int, ...] = SEEDS,
+    most_steps: int | None = None,
+    validate: bool = False,
 ) -> list[Result]:
+    """All epsilons for each seed. With `most_steps`, a short trial with few steps and filters."""
     chosen = recipe(name)
+    if most_steps is not None:
+        chosen = replace(chosen, make=partial(_few_filters, chosen), steps=min(most_steps, chosen.steps))
     start = time.perf_counter()
     x, y, test_x, test_y = pictures(chosen.data, share, validate=validate)
     classes = int(y.max()) + 1
+    for one in _made(chosen, None, private=False):  # the same for all seeds
+        x, test_x = one.fit_transform(x), one.transform(test_x)
     accuracies: list[list[float]] = [[] for _ in EPSILONS]
     twin = None
     for seed in seeds:
         rows, test = x, test_x
-        transformers = chosen.make(seed)
+        transformers = _made(chosen, seed, private=True)
         for one in transformers:
             rows = one.fit_transform(rows)
             test = one.transform(test)
-        paid = events.Composed(*(one.event_ for one in transformers if hasattr(one, "event_")))
+        paid = events.Composed(*(one.event_ for one in transformers))
         plans = [_head(epsilon, paid, chosen).plan() for epsilon in EPSILONS]
         together = [*plans, plans[-1].without_privacy(rows)] if twin is None else plans
         weights = softmax_head.descend(rows, y, classes, together, Rng.from_seed(10_000 + seed))
@@ -74,8 +92,20 @@ def run(
     ]
 
 
-def _head(epsilon: float, paid: events.Event, chosen: object) -> PrivateSoftmaxHead:
+def _few_filters(chosen: FeatureRecipe, seed: int | None) -> list[Any]:
+    found = chosen.make(seed)
+    for one in found:
+        if isinstance(one, WhitenedPatches):
+            one.set_params(num_filters=MOST_FILTERS, num_directions=MOST_FILTERS)
+    return found
+
+
+def _made(chosen: FeatureRecipe, seed: int | None, *, private: bool) -> list[Any]:
+    return [one for one in chosen.make(seed) if isinstance(one, PrivateTransformer) == private]
+
+
+def _head(epsilon: float, paid: events.Event, chosen: FeatureRecipe) -> PrivateSoftmaxHead:
     return PrivateSoftmaxHead(
         epsilon, DELTA, classes=numpy.arange(10), data_norm=1.0, spent=paid,
-        steps=chosen.steps, clip_norm=chosen.clip_norm,  # type: ignore[attr-defined]
+        steps=chosen.steps, clip_norm=chosen.clip_norm,
     )  # fmt: skip

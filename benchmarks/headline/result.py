@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,11 @@ class Result:
     def spread(self) -> float:
         return statistics.stdev(self.accuracies) if len(self.accuracies) > 1 else 0.0
 
+    @classmethod
+    def from_dict(cls, row: dict[str, Any]) -> Result:
+        kept = {key: tuple(value) if isinstance(value, list) else value for key, value in row.items()}
+        return cls(**{key: kept[key] for key in kept if key not in ("mean", "std", "min")})
+
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "mean": self.mean, "std": self.spread, "min": min(self.accuracies)}
 
@@ -64,12 +69,15 @@ def cost(event: events.Event) -> dict[str, Any]:
     }
 
 
-def write(results: list[Result], *, folder: Path = RESULTS) -> None:
-    """One file for each row and data set; a run replaces it."""
+def write(results: list[Result], *, folder: Path = RESULTS, add: bool = False) -> None:
+    """One file for each row and data set. A run replaces it, or adds its seeds to those that are in it."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name in {f"{result.row}-{result.data}" for result in results}:
-        rows = [result.to_dict() for result in results if f"{result.row}-{result.data}" == name]
-        (folder / f"{name}.json").write_text(json.dumps(rows, indent=1) + "\n")
+    for name in sorted({f"{result.row}-{result.data}" for result in results}):
+        path = folder / f"{name}.json"
+        rows = [result for result in results if f"{result.row}-{result.data}" == name]
+        if add and path.exists():
+            rows = joined([Result.from_dict(row) for row in json.loads(path.read_text())], rows)
+        path.write_text(json.dumps([row.to_dict() for row in rows], indent=1) + "\n")
     for result in results:
         print(
             f"{result.row:18} {result.data:14} epsilon {result.epsilon:6.3f}  "
@@ -77,3 +85,19 @@ def write(results: list[Result], *, folder: Path = RESULTS) -> None:
             f"{result.method}; twin {'-' if result.twin is None else f'{100 * result.twin:.2f} %'}",
             flush=True,
         )
+
+
+def joined(old: list[Result], new: list[Result]) -> list[Result]:
+    """The seeds of both, where everything but the seeds is the same; otherwise an error."""
+    found = []
+    for one, other in zip(old, new, strict=True):
+        if (one.method, one.share, one.notes) != (other.method, other.share, other.notes) or (
+            abs(one.epsilon - other.epsilon) > 1e-6
+        ):
+            raise SystemExit(f"{one.row} on {one.data} was run with other settings; run all of its seeds again.")
+        both = dict(zip((*one.seeds, *other.seeds), (*one.accuracies, *other.accuracies), strict=True))
+        seeds = tuple(sorted(both))
+        scores = tuple(both[seed] for seed in seeds)
+        seconds = one.seconds + other.seconds
+        found.append(replace(one, seeds=seeds, accuracies=scores, seconds=seconds, twin=one.twin or other.twin))
+    return found

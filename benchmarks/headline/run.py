@@ -3,6 +3,7 @@
     python -m benchmarks.headline.run                              # everything; hours
     python -m benchmarks.headline.run --row 4 --data mnist         # whitened patches on MNIST
     python -m benchmarks.headline.run --row 6 --seeds 1 --share 0.02 --out few
+    python -m benchmarks.headline.run --row 4 --data mnist --only-seeds 3 4 --add
 
 Writes benchmarks/results/headline/*.json; `python -m benchmarks.headline.table` makes docs/guides/results.md of them.
 """
@@ -27,14 +28,16 @@ def jobs() -> list[tuple[str, str, Job]]:
             (one.row, one.data, lambda s, k, m, one=one: [networks.run(one, share=s, seeds=k, most_steps=m)])  # type: ignore[misc]
         )
     for row, names in (
-        ("3-scatter-linear", ("mnist-scattering", "fashion-scattering", "cifar-scattering")),
-        ("4-patches", ("mnist-features", "fashion-features", "cifar-patches")),
+        ("3-scatter-linear", ("mnist-features", "fashion-features", "cifar-scattering")),
+        ("4-patches", ("mnist-patches", "fashion-patches", "cifar-patches")),
     ):
         for name in names:
             dataset = heads.recipe(name).data
-            found.append((row, dataset, lambda s, k, m, n=name, r=row: heads.run(n, r, share=s, seeds=k)))  # type: ignore[misc]
+            found.append((row, dataset, lambda s, k, m, n=name, r=row: heads.run(n, r, share=s, seeds=k, most_steps=m)))  # type: ignore[misc]
     for name in ("adult", "imdb"):
-        found.append(("6-words-tables", name, lambda s, k, m, n=name: words_and_tables.run(n, share=s, seeds=k)))  # type: ignore[misc]
+        found.append(
+            ("6-words-tables", name, lambda s, k, m, n=name: words_and_tables.run(n, share=s, seeds=k, most_steps=m))
+        )  # type: ignore[misc]
     return found
 
 
@@ -43,17 +46,23 @@ def main() -> None:
     parser.add_argument("--row", help="its number, or the beginning of its name")
     parser.add_argument("--data")
     parser.add_argument("--seeds", type=int, default=len(SEEDS))
+    parser.add_argument("--only-seeds", type=int, nargs="+", help="these and no others")
+    parser.add_argument("--add", action="store_true", help="to the seeds that are in the file")
     parser.add_argument("--share", type=float, default=1.0, help="of the training rows")
     parser.add_argument("--most-steps", type=int)
     parser.add_argument("--out", type=Path, default=RESULTS)
     given = parser.parse_args()
+    seeds = tuple(given.only_seeds or SEEDS[: given.seeds])
     together: dict[tuple[str, str], list[Result]] = {}
     for row, data, job in jobs():
         if (given.row and not row.startswith(given.row)) or (given.data and data != given.data):
             continue
         found = together.setdefault((row, data), [])
-        found += job(given.share, SEEDS[: given.seeds], given.most_steps)
-        write(found, folder=given.out)
+        found += job(given.share, seeds, given.most_steps)
+        if not given.add:
+            write(found, folder=given.out)
+    for found in together.values() if given.add else ():
+        write(found, folder=given.out, add=True)
 
 
 if __name__ == "__main__":

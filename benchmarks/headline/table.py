@@ -1,4 +1,4 @@
-"""Makes docs/guides/results.md of the rows in benchmarks/results/headline."""
+"""Makes the tables and pictures of docs/guides/results.md of the files in benchmarks/results."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from benchmarks.headline import pictures
 from benchmarks.headline.result import RESULTS
+from benchmarks.pate import tables as pate
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "guides" / "results.md"
 TITLES = {
@@ -36,7 +38,9 @@ def table(title: str, found: list[dict[str, Any]]) -> str:
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for row in found:
-        accuracy = f"**{100 * row['mean']:.2f}** ({100 * row['std']:.2f}, {100 * row['min']:.2f})"
+        accuracy = f"**{100 * row['mean']:.2f}**"
+        if len(row["seeds"]) > 1:
+            accuracy += f" ({100 * row['std']:.2f}, {100 * row['min']:.2f})"
         twin = "-" if row["twin"] is None else f"{100 * row['twin']:.2f}"
         lines.append(
             f"| {row['data']} | {row['epsilon']:.3f} | {accuracy} | {len(row['seeds'])} | {twin} | "
@@ -45,16 +49,50 @@ def table(title: str, found: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
+def teachers() -> str:
+    """The runs of PATE on test parts; all of them."""
+    lines = [
+        "### Teachers and students (PATE)",
+        "",
+        "Test pictures without labels are public here. The papers' epsilons depend on the data; these do not.",
+        "",
+        pate.HEAD,
+        "|---|---|---|---|---|---|---|",
+    ]
+    return "\n".join([*lines, *(pate.line(row) for row in pate.rows())])
+
+
+def clock() -> str | None:
+    """From data on disk to printed accuracies."""
+    path = RESULTS / "figures" / "clock.json"
+    if not path.exists():
+        return None
+    lines = ["### Wall-clock", "", "| what | goal | measured |", "|---|---|---|"]
+    lines += [f"| {row['what']} | {row['goal']} | {row['measured']} |" for row in json.loads(path.read_text())]
+    return "\n".join(lines)
+
+
+def parts() -> list[str]:
+    """Tables of the rows, figures and wall-clock: what comes from benchmarks/results/headline."""
     found = rows()
-    parts = [
+    shown_rows = [
         table(title, [row for row in found if row["row"] == name])
         for name, title in TITLES.items()
         if any(row["row"] == name for row in found)
     ]
+    return [part for part in (*shown_rows, *pictures.parts(), clock()) if part]
+
+
+def page() -> str:
+    """The page with its tables made anew."""
     text = PAGE.read_text(encoding="utf-8")
     before, after = text.split(START)[0], text.split(END)[1]
-    PAGE.write_text(before + START + "\n\n" + "\n\n".join(parts) + "\n\n" + END + after, encoding="utf-8")
+    return before + START + "\n\n" + "\n\n".join([*parts(), teachers()]) + "\n\n" + END + after
+
+
+def main() -> None:
+    pictures.draw()
+    PAGE.write_text(page(), encoding="utf-8")
 
 
 if __name__ == "__main__":

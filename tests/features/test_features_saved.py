@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from hush.errors import InvalidValue, UnreadableFile
-from hush.features import HashedNGrams, PrivateScaler, Scattering, WhitenedPatches, load, save
+from hush.features import HashedNGrams, PrivateScaler, Scattering, WhitenedPatches, evened, load, save
 
 PICTURES = torch.rand(6, 1, 12, 12, generator=torch.Generator().manual_seed(0))
 
@@ -36,6 +36,18 @@ def test_features_without_a_fit_keep_their_settings(part: object, tmp_path: Path
     save([part], tmp_path / "features.safetensors")
     found = load(tmp_path / "features.safetensors").steps[0][1]
     assert found.get_params() == part.get_params()  # type: ignore[attr-defined]
+
+
+def test_mixed_scattering_keeps_how_it_mixes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evened, "_PICTURES", 50)
+    part = Scattering(mix=True, num_directions=5).fit(PICTURES)
+    save([part], tmp_path / "features.safetensors")
+    monkeypatch.setattr(evened, "_PICTURES", 60)  # if it were made anew it would be another one
+    found = load(tmp_path / "features.safetensors")
+    assert found.transform(PICTURES).shape == (6, 5 * 9)
+    assert numpy.array_equal(found.transform(PICTURES), part.transform(PICTURES))
+    with pytest.raises(InvalidValue, match="call fit"):
+        save([Scattering(mix=True)], tmp_path / "features.safetensors")
 
 
 def test_broken_and_other_files_are_refused(tmp_path: Path) -> None:

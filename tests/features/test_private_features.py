@@ -9,11 +9,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.sparse import csr_array, random_array, vstack
+from scipy.sparse.linalg import norm
 from tests.features.releases import recorded
 
 from hush import Ledger, Rng, accounting, events
 from hush.errors import BudgetExceeded, InvalidValue
-from hush.features import PrivatePCA, PrivateScaler, WhitenedPatches
+from hush.features import PrivateColumnWeights, PrivatePCA, PrivateScaler, WhitenedPatches, evened
+from hush.features.dead_leaves import dead_leaves
 
 SMALL = {"num_filters": 6, "patch_size": 3, "cells": 2}
 
@@ -26,6 +29,7 @@ def pictures(count: int, seed: int, scale: float = 1.0) -> torch.Tensor:
 @given(seed=st.integers(0, 10**6), scale=st.sampled_from([1e-3, 1.0, 1e3]), place=st.integers(0, 12))
 def test_one_picture_moves_the_second_moments_by_the_sensitivity_at_most(seed: int, scale: float, place: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(evened, "_PICTURES", 20)  # what follows the release does not matter here
         releases = recorded(patch)
         before = pictures(12, seed)
         one = pictures(1, seed + 1, scale)
@@ -82,6 +86,18 @@ def test_the_noise_is_that_of_the_event(kind: str, monkeypatch: pytest.MonkeyPat
     assert releases.noises == [7.0] * (1 if kind == "patches" else 2)
 
 
+def test_a_scaler_that_only_centres_releases_one_sum(monkeypatch: pytest.MonkeyPatch) -> None:
+    releases = recorded(monkeypatch)
+    rows = numpy.random.default_rng(0).normal(1, [1, 5, 9], size=(200, 3))
+    model = PrivateScaler(7.0, with_std=False).fit(rows)
+    assert model.event_ == events.Gaussian(7.0)
+    assert releases.noises == [7.0]
+    unit = rows / numpy.linalg.norm(rows, axis=1, keepdims=True)
+    centred = unit - unit.mean(axis=0)
+    wanted = centred / numpy.linalg.norm(centred, axis=1, keepdims=True)
+    assert numpy.allclose(model.transform(rows), wanted, atol=1e-5)
+
+
 def test_noise_is_added_with_the_right_spread() -> None:
     """2 x 4 sums of 8 columns; the chance of a false alarm is below 1e-6 (a chi-square of 64 degrees)."""
     rows = numpy.random.default_rng(0).normal(size=(50, 8))
@@ -135,14 +151,37 @@ def test_the_features_are_those_of_one_patch_after_another() -> None:
         answers[row, :, down, across] = filters @ (white / numpy.linalg.norm(white))
     signs = numpy.stack([numpy.maximum(answers - 0.1, 0), numpy.maximum(-answers - 0.1, 0)], axis=1)
     cells = signs.reshape(2, 2, 6, 2, 3, 2, 3).mean(axis=(4, 6))
-    assert numpy.allclose(model.transform(x), numpy.sqrt(cells).reshape(2, -1), atol=1e-5)
+    found = next(model._all(x))
+    assert numpy.allclose(found.flatten(1), numpy.sqrt(cells).reshape(2, -1), atol=1e-5)
+    mixed = numpy.einsum("af,nac->nfc", model.mixing_.numpy(), found.numpy())
+    assert numpy.allclose(model.transform(x), mixed.reshape(2, -1), atol=1e-5)
+
+
+def test_mixing_evens_out_the_answers_to_pictures_of_nothing() -> None:
+    model = WhitenedPatches(12, patch_size=3, cells=2, mirror=False, random_state=0).fit(pictures(200, 5))
+    nothing = dead_leaves(1_000, 8, 1, 1)
+    before = torch.cat(list(model._all(nothing)))
+    before = before / before.norm(dim=(1, 2), keepdim=True)
+    spreads = []
+    for answers in (before, torch.einsum("af,nac->nfc", model.mixing_, before)):
+        rows = (answers - answers.mean(dim=(0, 2), keepdim=True)).transpose(1, 2).flatten(0, 1)
+        values = torch.linalg.eigvalsh(rows.T @ rows)
+        spreads.append(float(values[-1] / values[len(values) // 2]))
+    assert spreads[1] < spreads[0] / 4
+
+
+def test_the_first_directions_may_be_kept_alone() -> None:
+    x = pictures(4, 1)
+    whole, few = (WhitenedPatches(**SMALL, num_directions=n, random_state=0).fit(x) for n in (None, 2))
+    assert whole.transform(x).shape == (4, 6 * 4)
+    assert numpy.allclose(few.transform(x), whole.transform(x)[:, : 2 * 4], atol=1e-6)
 
 
 def test_whitening_makes_patches_white() -> None:
     x = pictures(500, 4)
     model = WhitenedPatches(**SMALL, noise_multiplier=0.01, random_state=0).fit(x)
-    patches = model._patches(x, 3).transpose(1, 2).flatten(0, 1) @ model.whitening_
-    moments = (patches.T @ patches / len(patches)).numpy()
+    white = model._patches(x, 3).transpose(1, 2).flatten(0, 1) @ model.whitening_
+    moments = (white.T @ white / len(white)).numpy()
     values = numpy.linalg.eigvalsh(moments)
     assert values[-1] / values[1] < 1.5  # the first one belongs to the mean, which was taken off
 
@@ -189,3 +228,28 @@ def test_one_row_moves_the_matrix_of_directions_by_the_sensitivity_at_most(seed:
             PrivatePCA(2, noise_multiplier=3.0).fit(some)
     moved = numpy.linalg.norm(releases.values[1] - releases.values[0])
     assert 0.99 < moved <= releases.sensitivities[0]
+
+
+@settings(max_examples=12, deadline=None)
+@given(seed=st.integers(0, 10**6), scale=st.sampled_from([1e-3, 1.0, 1e6]), words=st.integers(1, 60))
+def test_one_row_moves_the_sums_of_columns_by_the_sensitivity_at_most(seed: int, scale: float, words: int) -> None:
+    draws = numpy.random.default_rng(seed)
+    rows = random_array((10, 60), density=0.2, rng=draws, format="csr")
+    one = csr_array(numpy.where(numpy.arange(60) < words, scale * draws.random(60), 0.0)[None])
+    with pytest.MonkeyPatch.context() as patch:
+        releases = recorded(patch)
+        for some in (rows, vstack([rows, one])):
+            PrivateColumnWeights().fit(some)
+    moved = numpy.linalg.norm(releases.values[1] - releases.values[0])
+    assert moved <= releases.sensitivities[0]
+    assert moved > 0.99 * releases.sensitivities[0] or words > 40
+
+
+def test_column_weights_are_inverse_roots_where_the_noise_is_small_and_equal_below_it() -> None:
+    rows = csr_array(numpy.tile([[1.0, 1.0, 0.0, 0.0], [1.0, 0.0, 1.0, 0.0]], (5_000, 1)))
+    model = PrivateColumnWeights(1.0, random_state=0).fit(rows)
+    share = 0.1 / numpy.sqrt(0.5)  # squares (1/2, 1/2) are shortened to the length 1/10
+    wanted = 1 / numpy.sqrt([5_000 * share, 2_500 * share, 2_500 * share, 0.3])
+    assert numpy.allclose(model.scale_, wanted, rtol=0.01)
+    assert numpy.allclose(norm(model.transform(rows), axis=1), 1, atol=1e-5)
+    assert model.event_ == events.Gaussian(1.0)

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from hush.errors import InvalidValue
-from hush.features import Scattering
+from hush.features import Scattering, evened, scattering
+from hush.features.dead_leaves import dead_leaves
 
 
 def wave(side: int, scale: int, turn: int, directions: int) -> numpy.ndarray:
@@ -66,10 +67,64 @@ def test_the_coefficients_are_those_of_the_definition() -> None:
     assert numpy.abs(found - wanted).max() < 1e-5
 
 
-def test_a_picture_is_looked_at_alone() -> None:
+def by_whole_spectra(pictures: torch.Tensor, scales: int, directions: int) -> torch.Tensor:
+    """Each map on its own by full Fourier transforms; pixels are dropped and averages taken afterwards."""
+    window = 2**scales
+    more = [window * (size // window + 2) - size for size in pictures.shape[2:]]
+    pads = [more[1] // 2, more[1] - more[1] // 2, more[0] // 2, more[0] - more[0] // 2]
+    padded = torch.nn.functional.pad(pictures, pads, mode="reflect").to(torch.float64)
+    sides = padded.shape[2:]
+    wavelets = [scattering._wavelets(*sides, scale, directions).to(torch.float64) for scale in range(scales)]
+    hill = torch.fft.fft2(scattering._hill(*sides, 0.8 * 2 ** (scales - 1), 0.0, 0.0, 1.0).to(torch.complex128)).real
+
+    def filtered(maps: torch.Tensor, kernel: torch.Tensor, finer: int, coarser: int) -> torch.Tensor:
+        """Maps that are already `finer` times coarse, filtered, then `coarser` times coarser still."""
+        small = finer**2 * torch.fft.ifft2(kernel)[::finer, ::finer]
+        return torch.fft.ifft2(torch.fft.fft2(maps) * torch.fft.fft2(small))[..., ::coarser, ::coarser]
+
+    down, across = (size // window for size in pictures.shape[2:])
+
+    def average(maps: torch.Tensor, finer: int) -> torch.Tensor:
+        return filtered(maps, hill, finer, window // finer).real[..., 1 : down + 1, 1 : across + 1]
+
+    found = [average(padded, 1)]
+    for one in range(scales):
+        first = [filtered(padded, kernel, 1, 2**one).abs() for kernel in wavelets[one]]
+        found += [average(maps, 2**one) for maps in first]
+        for other in range(one + 1, scales):
+            times = 2 ** (other - one)
+            second = [filtered(maps, kernel, 2**one, times).abs() for maps in first for kernel in wavelets[other]]
+            found += [average(maps, 2**other) for maps in second]
+    return torch.stack(found, dim=2)
+
+
+@pytest.mark.parametrize("scales", [1, 2, 3])
+@pytest.mark.parametrize("shape", [(3, 2, 32, 32), (17, 1, 28, 28), (2, 1, 32, 24)])
+def test_the_quick_form_has_the_numbers_of_the_plain_one(shape: tuple[int, ...], scales: int) -> None:
+    pictures = torch.rand(shape, generator=torch.Generator().manual_seed(0))
+    plain = by_whole_spectra(pictures, scales, 4).flatten(1).numpy()
+    found = Scattering(scales, directions=4, root=False).transform(pictures)
+    assert found.shape == plain.shape
+    assert numpy.abs(found - plain).max() < 2e-6
+
+
+@pytest.mark.parametrize("mix", [False, True])
+def test_a_picture_is_looked_at_alone(mix: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evened, "_PICTURES", 50)
     pictures = torch.rand(5, 2, 16, 16)
-    together = Scattering().transform(pictures)
-    assert numpy.allclose(together[3:4], Scattering().transform(pictures[3:4]), atol=1e-6)
+    model = Scattering(mix=mix).fit(pictures)
+    assert numpy.allclose(model.transform(pictures)[3:4], model.transform(pictures[3:4]), rtol=1e-4, atol=1e-5)
+
+
+def test_mixed_maps_of_pictures_of_nothing_are_even() -> None:
+    nothing = dead_leaves(1_000, 16, 1, 1)
+    spreads = []
+    for mix in (False, True):
+        maps = Scattering(directions=2, mix=mix).fit_transform(nothing).reshape(1_000, 9, 16)
+        rows = (maps - maps.mean(axis=(0, 2), keepdims=True)).transpose(0, 2, 1).reshape(-1, 9)
+        values = numpy.linalg.eigvalsh(rows.T @ rows)
+        spreads.append(float(values[-1] / values[4]))
+    assert spreads[1] < spreads[0] / 4
 
 
 def test_small_shifts_change_less_than_pixels_do() -> None:

@@ -4,30 +4,37 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks.headline import run
-from benchmarks.headline.result import write
+from benchmarks.headline import abadi_figures, regressions, run, table
+from benchmarks.headline.result import Result, write
 
 from hush.errors import DataMissing
+from hush.features import evened
 
 CHANCE = {"adult": 0.7, "imdb": 0.45}
 JOBS = run.jobs()
+STEPS = {("3-scatter-cnn", "cifar10"): 2, ("6-words-tables", "imdb"): 4}  # slow ones; the others take 10 steps
+FEW = {"CURVES": {2.0: 2_000}, "CLIP_NORMS": (4.0,), "LOTS": (600,), "NOISES": (2.0,), "DELTAS": (1e-5,)}
 
 
 def case(number: int, row: str, data: str, job: run.Job) -> Any:
-    long = data == "imdb" or (data == "cifar10" and "scatter" in row)
-    return pytest.param(row, data, job, id=f"{number}-{row}-{data}", marks=[pytest.mark.slow] if long else [])
+    marks = [pytest.mark.slow] if (row, data) in STEPS else []
+    return pytest.param(row, data, job, id=f"{number}-{row}-{data}", marks=marks)
 
 
 @pytest.mark.parametrize(("row", "data", "job"), [case(number, *one) for number, one in enumerate(JOBS)])
-def test_a_row_runs_on_a_fiftieth(row: str, data: str, job: run.Job, tmp_path: Path) -> None:
+def test_a_row_runs_on_a_fiftieth(
+    row: str, data: str, job: run.Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if "HUSH_DATA" not in os.environ:
         pytest.skip("HUSH_DATA is not set")
+    monkeypatch.setattr(evened, "_PICTURES", 100)
     try:
-        results = job(0.02, (0,), 5)
+        results = job(0.02, (0,), STEPS.get((row, data), 10))
     except DataMissing as error:
         pytest.skip(str(error))
     write(results, folder=tmp_path)
@@ -40,3 +47,40 @@ def test_a_row_runs_on_a_fiftieth(row: str, data: str, job: run.Job, tmp_path: P
         assert result.mean > CHANCE.get(data, 0.05)
     if row == "4-patches":
         assert results[-1].mean > 0.2
+
+
+def test_the_page_has_the_numbers_of_the_files() -> None:
+    page = table.PAGE.read_text(encoding="utf-8")
+    for part in table.parts():
+        assert part in page, "python -m benchmarks.headline.table makes the page anew"
+
+
+def test_seeds_are_added_to_those_of_the_same_setting_only(tmp_path: Path) -> None:
+    first = Result(
+        row="x", data="y", track="none", method="m", epsilon=1.0, epsilon_lower=1.0, rdp_epsilon=None,
+        replace_one_epsilon=2.0, tuning="paid", seeds=(1,), accuracies=(0.5,), twin=None, seconds=1.0,
+    )  # fmt: skip
+    write([first], folder=tmp_path)
+    write([replace(first, seeds=(0,), accuracies=(0.7,), twin=0.9)], folder=tmp_path, add=True)
+    found = Result.from_dict(json.loads((tmp_path / "x-y.json").read_text())[0])
+    assert (found.seeds, found.accuracies, found.twin, found.seconds) == ((0, 1), (0.7, 0.5), 0.9, 2.0)
+    with pytest.raises(SystemExit, match="other settings"):
+        write([replace(first, epsilon=1.1)], folder=tmp_path, add=True)
+
+
+def test_the_figures_run_on_a_fiftieth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in FEW.items():
+        monkeypatch.setattr(abadi_figures, name, value)
+    if "HUSH_DATA" not in os.environ:
+        pytest.skip("HUSH_DATA is not set")
+    try:
+        regressions.main(tmp_path / "7.json", (0,), 0.02)
+        abadi_figures.main(tmp_path / "1.json", 0.02, 1_000)
+    except DataMissing as error:
+        pytest.skip(str(error))
+    losses = json.loads((tmp_path / "7.json").read_text())
+    assert {point["task"] for point in losses} == {"logistic", "linear"}
+    assert all(point["mean"] > 0 for point in losses)
+    accuracies = json.loads((tmp_path / "1.json").read_text())
+    assert {point["figure"] for point in accuracies} == {"clip norm", "lot size", "noise", "epsilon"}
+    assert all(0 < point["accuracy"] < 1 for point in accuracies)

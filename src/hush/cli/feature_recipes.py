@@ -24,7 +24,9 @@ class FeatureRecipe:
     clip_norm: float
 
 
-def _patches(num_filters: int, patch_size: int, cells: int, mirror: bool) -> Callable[[int | None], list[Any]]:
+def _patches(
+    num_filters: int, patch_size: int, cells: int, mirror: bool, num_directions: int | None = None
+) -> Callable[[int | None], list[Any]]:
     def make(seed: int | None) -> list[Any]:
         from hush.features import PrivateScaler, WhitenedPatches
 
@@ -32,34 +34,41 @@ def _patches(num_filters: int, patch_size: int, cells: int, mirror: bool) -> Cal
         return [
             WhitenedPatches(
                 num_filters,
+                num_directions=num_directions,
                 patch_size=patch_size,
                 cells=cells,
                 mirror=mirror,
                 noise_multiplier=PATCH_NOISE,
                 random_state=seed,
             ),
-            PrivateScaler(SCALE_NOISE, random_state=second),
+            PrivateScaler(SCALE_NOISE, with_std=False, random_state=second),
         ]
 
     return make
 
 
-def _scattering(seed: int | None) -> list[Any]:
-    from hush.features import PrivateScaler, Scattering
+def _scattering(num_directions: int | None) -> Callable[[int | None], list[Any]]:
+    def make(seed: int | None) -> list[Any]:
+        from hush.features import PrivateScaler, Scattering
 
-    return [Scattering(), PrivateScaler(SCALE_NOISE, random_state=seed)]
+        return [
+            Scattering(mix=True, num_directions=num_directions),
+            PrivateScaler(SCALE_NOISE, with_std=False, random_state=seed),
+        ]
+
+    return make
 
 
 _STEPS, _CLIP_NORM = 80, 1.0
 RECIPES = {
     name: FeatureRecipe(data, make, _STEPS, _CLIP_NORM)
     for name, data, make in (
-        ("mnist-features", "mnist", _patches(256, 7, 4, mirror=False)),
-        ("fashion-features", "fashion-mnist", _patches(512, 5, 4, mirror=True)),
-        ("cifar-patches", "cifar10", _patches(1024, 6, 3, mirror=True)),
-        ("mnist-scattering", "mnist", _scattering),
-        ("fashion-scattering", "fashion-mnist", _scattering),
-        ("cifar-scattering", "cifar10", _scattering),
+        ("mnist-features", "mnist", _scattering(None)),
+        ("fashion-features", "fashion-mnist", _scattering(None)),
+        ("cifar-patches", "cifar10", _patches(1024, 6, 3, mirror=True, num_directions=512)),
+        ("mnist-patches", "mnist", _patches(256, 7, 4, mirror=False, num_directions=256)),
+        ("fashion-patches", "fashion-mnist", _patches(512, 5, 4, mirror=True, num_directions=256)),
+        ("cifar-scattering", "cifar10", _scattering(120)),
     )
 }
 

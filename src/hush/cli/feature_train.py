@@ -84,8 +84,7 @@ def _transformed(
     transformers = chosen.make(params["seed"])
     for one in transformers:
         with waiting(f"{type(one).__name__} of {len(train)} rows"):
-            if isinstance(one, PrivateTransformer):
-                one.fit(train, account=account)
+            one.fit(train, **({"account": account} if isinstance(one, PrivateTransformer) else {}))
             train, test = one.transform(train), one.transform(test)
     return transformers, train, test
 

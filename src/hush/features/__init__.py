@@ -1,5 +1,6 @@
 """Features that are computed and not trained, as scikit-learn transformers. What they read from rows is an event."""
 
+from hush.features.column_weights import PrivateColumnWeights
 from hush.features.ngrams import HashedNGrams
 from hush.features.patches import WhitenedPatches
 from hush.features.pca import PrivatePCA
@@ -11,6 +12,7 @@ from hush.features.scattering import Scattering
 
 __all__ = [
     "HashedNGrams",
+    "PrivateColumnWeights",
     "PrivatePCA",
     "PrivateScaler",
     "PrivateTransformer",

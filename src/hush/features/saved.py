@@ -17,6 +17,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 
 from hush import events
 from hush.errors import InvalidValue, UnreadableFile
+from hush.features.column_weights import PrivateColumnWeights
 from hush.features.ngrams import HashedNGrams
 from hush.features.patches import WhitenedPatches
 from hush.features.pca import PrivatePCA
@@ -24,14 +25,16 @@ from hush.features.private_transformer import PrivateTransformer
 from hush.features.scaler import PrivateScaler
 from hush.features.scattering import Scattering
 
-FORMAT = "hush features 1"
+FORMAT = "hush features 2"
 _LEARNED: dict[type, tuple[str, ...]] = {
     HashedNGrams: (),
     Scattering: (),
+    PrivateColumnWeights: ("scale_",),
     PrivatePCA: ("components_",),
     PrivateScaler: ("mean_", "scale_", "num_rows_"),
-    WhitenedPatches: ("whitening_", "filters_", "picture_shape_"),
+    WhitenedPatches: ("whitening_", "filters_", "mixing_", "picture_shape_"),
 }
+_MIXED = ("mixing_",)  # of a Scattering that mixes
 _KINDS = {kind.__name__: kind for kind in _LEARNED}
 _NEVER_KEPT = "random_state"
 
@@ -42,7 +45,7 @@ def save(transformers: Sequence[Any], path: str | os.PathLike[str]) -> None:
     for place, one in enumerate(transformers):
         if type(one) not in _LEARNED:
             raise InvalidValue(f"{type(one).__name__} cannot be saved; {', '.join(_KINDS)} can.")
-        for name in _LEARNED[type(one)]:
+        for name in _learned(one):
             if not hasattr(one, name):
                 raise InvalidValue(f"{type(one).__name__} is not fitted: call fit before it is saved.")
             tensors[f"{place}.{name}"] = torch.as_tensor(getattr(one, name)).contiguous()
@@ -77,14 +80,18 @@ def load(path: str | os.PathLike[str]) -> Pipeline:
 def _transformer(place: int, entry: dict[str, Any], file: Any) -> Any:
     kind = _KINDS[entry["kind"]]
     result = kind(**entry["settings"])
-    for name in _LEARNED[kind]:
+    for name in _learned(result):
         tensor = file.get_tensor(f"{place}.{name}")
         setattr(result, name, _as_learned(name, tensor))
     if "event" in entry:
         result.event_, result.randomness_ = events.from_dict(entry["event"]), str(entry["randomness"])
-    if isinstance(result, PrivateScaler | PrivatePCA):
+    if isinstance(result, PrivateScaler | PrivatePCA | PrivateColumnWeights):
         result.n_features_in_ = getattr(result, _LEARNED[kind][0]).shape[-1]
     return result
+
+
+def _learned(one: Any) -> tuple[str, ...]:
+    return _MIXED if isinstance(one, Scattering) and one.mix else _LEARNED[type(one)]
 
 
 def _as_learned(name: str, tensor: torch.Tensor) -> Any:
@@ -92,4 +99,4 @@ def _as_learned(name: str, tensor: torch.Tensor) -> Any:
         return tuple(tensor.tolist())
     if name == "num_rows_":
         return float(tensor)
-    return tensor if name in ("whitening_", "filters_") else numpy.asarray(tensor)
+    return tensor if name in ("whitening_", "filters_", "mixing_") else numpy.asarray(tensor)

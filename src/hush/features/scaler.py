@@ -1,8 +1,8 @@
 """Rows centred and scaled by noisy means and spreads, then brought to length 1.
 
 A linear model on rows of length 1 has the same noise whatever the number of columns, so that what matters is how the
-length is spent: on what rows have in common (the mean), on columns that vary much, or evenly. Two sums are released,
-each with Gaussian noise:
+length is spent: on what rows have in common (the mean), on columns that vary much, or evenly. One sum or two are
+released, each with Gaussian noise:
 
     sum of (x, 1/10) over rows x of length 1: the mean and, by its last entry, the number of rows;
     sum of s(x), where s is the square of the centred row, entry by entry, shortened to 2 / sqrt(columns).
@@ -21,6 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from hush import _check
 from hush.features.private_transformer import Account, PrivateTransformer, checked_rows, unit_rows
+from hush.rng import Rng
 
 Floats = NDArray[numpy.float64]
 Rows = NDArray[numpy.float32]
@@ -38,20 +39,30 @@ class PrivateScaler(PrivateTransformer):
     ([1.0, 1.0], 2)
 
     Args:
-        noise_multiplier: Of each of the two sums. They cost 2 / noise_multiplier^2 in mu^2.
+        noise_multiplier: Of each sum. They cost 2 / noise_multiplier^2 in mu^2, or half of that without the second.
+        with_std: Whether columns are scaled too. Leave it off where columns come evened out, as those of
+            `WhitenedPatches`: a column that hardly varies is then not made louder.
         floor: Spreads below this share of their mean are raised to it.
         random_state: A seed for tests; never release such a fit. None is fresh entropy.
     """
 
-    def __init__(self, noise_multiplier: float = 20.0, *, floor: float = 0.05, random_state: int | None = None) -> None:
+    def __init__(
+        self,
+        noise_multiplier: float = 20.0,
+        *,
+        with_std: bool = True,
+        floor: float = 0.05,
+        random_state: int | None = None,
+    ) -> None:
         self.noise_multiplier = noise_multiplier
+        self.with_std = with_std
         self.floor = floor
         self.random_state = random_state
 
     def fit(self, X: ArrayLike, y: object = None, account: Account | None = None) -> PrivateScaler:
         """Release the two sums; `account` is charged before any noise is drawn."""
         rows, floor = checked_rows(X), _check.positive("floor", self.floor)
-        rng = self._begin(2, account)
+        rng = self._begin(2 if self.with_std else 1, account)
         columns = rows.shape[1]
         first = numpy.zeros(columns + 1)
         for part in _parts(rows):
@@ -60,14 +71,18 @@ class PrivateScaler(PrivateTransformer):
         first = self._noisy(first, math.hypot(1.0, _COUNTED), rng)
         self.num_rows_ = max(1.0, float(first[-1]) / _COUNTED)
         self.mean_ = (first[:-1] / self.num_rows_).astype(numpy.float32)
+        self.scale_ = self._scale(rows, floor, rng) if self.with_std else numpy.ones(columns, dtype=numpy.float32)
+        self.n_features_in_ = columns
+        return self
+
+    def _scale(self, rows: Rows, floor: float, rng: Rng) -> Rows:
+        columns = rows.shape[1]
         most, second = _SQUARE / math.sqrt(columns), numpy.zeros(columns)
         for part in _parts(rows):
             second += _shortened(numpy.square(unit_rows(part) - self.mean_), most).sum(axis=0, dtype=numpy.float64)
         spread = self._noisy(second, most, rng).clip(min=0.0) / self.num_rows_
         least = max(floor * float(spread.mean()), 1e-12)
-        self.scale_ = (1 / numpy.sqrt(spread.clip(min=least))).astype(numpy.float32)
-        self.n_features_in_ = columns
-        return self
+        return numpy.asarray(1 / numpy.sqrt(spread.clip(min=least)), dtype=numpy.float32)
 
     def transform(self, X: ArrayLike) -> Rows:
         """Rows of length 1, as float32. Each depends on itself and on what was released."""

@@ -1,0 +1,76 @@
+"""Wall-clock from data on disk to printed accuracies, all epsilons together, and private training beside its twin.
+
+    OMP_NUM_THREADS=2 OPENBLAS_NUM_THREADS=2 python -m benchmarks.headline.clock run 4-patches mnist
+    OMP_NUM_THREADS=2 OPENBLAS_NUM_THREADS=2 python -m benchmarks.headline.clock ratio
+
+Meant for a machine with nothing else to do. Adds to benchmarks/results/headline/figures/clock.json. The first also
+keeps the accuracies, of seed 0.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from typing import Any
+
+from benchmarks.headline.result import DELTA, RESULTS
+
+OUT = RESULTS / "figures" / "clock.json"
+GOALS = {"mnist": "120 s", "cifar10": "480 s"}
+
+
+def keep(row: dict[str, Any]) -> None:
+    """In the place of an earlier measurement of the same."""
+    rows = json.loads(OUT.read_text()) if OUT.exists() else []
+    rows = [*(other for other in rows if other["what"] != row["what"]), row]
+    OUT.parent.mkdir(parents=True, exist_ok=True)
+    OUT.write_text(json.dumps(rows, indent=1) + "\n")
+    print(row)
+
+
+def run(row: str, data: str) -> None:
+    words = [sys.executable, "-m", "benchmarks.headline.run", "--row", row, "--data", data, "--seeds", "1"]
+    start = time.perf_counter()
+    subprocess.run(words, check=True)
+    seconds = time.perf_counter() - start
+    what = f"{row} on {data}: features and softmax at five epsilons, and without privacy"
+    keep({"what": what, "goal": GOALS.get(data, "-"), "measured": f"{seconds:.0f} s", **_machine()})
+
+
+def ratio(rows: int = 10_000, columns: int = 4_096, steps: int = 20, rounds: int = 5) -> None:
+    """One private softmax beside the same without noise and clipping, in turns."""
+    import numpy
+
+    from hush import Rng
+    from hush.linear import PrivateSoftmaxHead, softmax_head
+
+    draws = numpy.random.default_rng(0)
+    x = draws.normal(size=(rows, columns)).astype(numpy.float32)
+    x = softmax_head.within_norm(x, float(numpy.linalg.norm(x, axis=1).max()))
+    y = draws.integers(0, 10, rows)
+    head = PrivateSoftmaxHead(1.0, DELTA, classes=range(10), data_norm=1.0, steps=steps)
+    plan = head.plan()
+    times: dict[bool, list[float]] = {True: [], False: []}
+    for _ in range(rounds):
+        for private, one in ((True, plan), (False, plan.without_privacy(x))):
+            start = time.perf_counter()
+            softmax_head.descend(x, y, 10, [one], Rng.from_seed(0))
+            times[private].append(time.perf_counter() - start)
+    found = statistics.median(times[True]) / statistics.median(times[False])
+    what = f"private softmax over its twin, {rows:,} rows, {columns:,} columns, ten classes"
+    keep({"what": what, "goal": "1.3 times", "measured": f"{found:.2f} times", "times": times, **_machine()})
+
+
+def _machine() -> dict[str, Any]:
+    return {"threads": int(os.environ.get("OMP_NUM_THREADS", "0"))}
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "ratio":
+        ratio()
+    else:
+        run(*sys.argv[2:4])
