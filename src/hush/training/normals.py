@@ -19,7 +19,7 @@ from torch import Tensor
 
 from hush.rng import Rng
 
-_LEAST, _MOST = 1 << 10, 1 << 20  # numbers made at a time: a step of a model of a million parameters at once
+_LEAST, _MOST = 1 << 10, 1 << 17  # numbers made at a time: more would not stay in the cache
 
 
 @dataclass(frozen=True)
