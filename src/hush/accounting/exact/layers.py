@@ -22,7 +22,7 @@ from hush.accounting.exact.nodes import EDGE_DISTANCE, Nodes, TooManyNodes
 from hush.accounting.exact.phases import Direction, Floats, Phases
 from hush.accounting.exact.transforms import Cut, Jumps, Whole
 
-_DIGITS = 18.0  # aliases and tails are kept below e^-18 of delta on an ordinary line
+_DIGITS = 19.0  # aliases and tails are kept below e^-19 of delta on an ordinary line
 _NODE_DIGITS = 23.0  # and the quadrature of its transform below e^-23
 _LAYER_DIGITS = 15.0
 _SPAN = np.exp(np.linspace(-6.8, 1.4, 28))  # orders looked at, over the typical one
