@@ -1,9 +1,10 @@
-"""Hush's interval beside dp-accounting's PLD, from both sides, on every setting of the sweep where PLD has the digits.
+"""Hush's interval beside dp-accounting's PLD, from both sides, on the settings of the sweep.
 
-    python -m benchmarks.accounting.consistency [--settings 1000] [--seed 20261115] [--out benchmarks/results]
+    python -m benchmarks.accounting.consistency [--least-delta 1e-30] [--settings 1000] [--out benchmarks/results]
 
-Below a delta of 1e-11 PLD's transforms round too coarsely to contradict anything (see `run.py`); those settings are
-counted and left out. A contradiction is settled by the high-precision value. Writes accounting_consistency.json.
+Settings come in the order of their delta, the largest first: below about 1e-11 PLD's transforms round too coarsely for
+its values to be bounds (see `run.py`). A contradiction is settled by the high-precision value. Writes
+accounting_consistency.json after every setting; what it holds of PLD's answers is not asked again.
 """
 
 from __future__ import annotations
@@ -24,18 +25,21 @@ from benchmarks.accounting import peers
 from benchmarks.accounting.run import MOST_MEMORY, contradicts, interval, settled
 from benchmarks.accounting.settings import Setting, sweep
 
-LEAST_DELTA = 1e-11
+DIGITS_OF_PLD = 1e-11  # above this delta its rounding does not show
 logging.getLogger("absl").setLevel(logging.ERROR)
 
 
-def compared(setting: Setting, allowance: float) -> dict[str, Any]:
+def compared(setting: Setting, known: dict[str, Any], allowance: float) -> dict[str, Any]:
     low, high = interval(setting)
-    row: dict[str, Any] = {"name": setting.name, "low": low, "high": high}
-    _, row["pld"] = peers.quiet(peers.pld, setting, allowance)
-    _, row["pld_optimistic"] = peers.quiet(peers.pld_optimistic, setting, allowance)
+    row: dict[str, Any] = {"name": setting.name, "delta": setting.delta, "low": low, "high": high}
+    if "pld" in known:
+        row |= {side: known[side] for side in ("pld", "pld_optimistic")}
+    else:
+        _, row["pld"] = peers.quiet(peers.pld, setting, allowance)
+        _, row["pld_optimistic"] = peers.quiet(peers.pld_optimistic, setting, allowance)
     row["contradiction"] = contradicts(row)
     if row["contradiction"]:
-        row["truth"] = settled(setting)
+        row["truth"] = known["truth"] if "truth" in known else settled(setting)
     return row
 
 
@@ -45,28 +49,43 @@ def is_held(row: dict[str, Any]) -> bool:
     return isinstance(truth, float) and row["low"] <= truth <= row["high"]
 
 
+def counted(rows: list[dict[str, Any]]) -> dict[str, int]:
+    return {
+        "asked": len(rows),
+        "answered_from_both_sides": sum(isinstance(row["pld"], float) for row in rows),
+        "contradictions": sum(row["contradiction"] for row in rows),
+        "settled_for_hush": sum(is_held(row) for row in rows),
+        "settled_against_hush": sum(isinstance(row.get("truth"), float) and not is_held(row) for row in rows),
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--settings", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=20261115)
+    parser.add_argument("--least-delta", type=float, default=DIGITS_OF_PLD, help="leave the settings below it out")
     parser.add_argument("--allowance", type=float, default=5.0, help="seconds PLD may take for one answer")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
     options = parser.parse_args()
     resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
-    asked = [setting for setting in sweep(options.settings, options.seed) if setting.delta >= LEAST_DELTA]
-    rows = []
-    for number, setting in enumerate(asked, 1):
-        rows.append(compared(setting, options.allowance))
+    file = options.out / "accounting_consistency.json"
+    before = json.loads(file.read_text()) if file.exists() else {"rows": []}
+    known = {row["name"]: row for row in before["rows"]} if before.get("seed") == options.seed else {}
+    asked = [setting for setting in sweep(options.settings, options.seed) if setting.delta >= options.least_delta]
+    rows: list[dict[str, Any]] = []
+    for number, setting in enumerate(sorted(asked, key=lambda setting: -setting.delta), 1):
+        rows.append(compared(setting, known.get(setting.name, {}), options.allowance))
+        known.pop(setting.name, None)
         if number % 20 == 0:
-            print(f"{number} of {len(asked)}: {sum(row['contradiction'] for row in rows)} contradictions", flush=True)
-        summary = {
-            "settings": options.settings, "seed": options.seed, "least_delta": LEAST_DELTA, "asked": len(rows),
-            "answered_from_both_sides": sum(isinstance(row["pld"], float) for row in rows),
-            "contradictions": sum(row["contradiction"] for row in rows),
-            "settled_for_hush": sum(is_held(row) for row in rows),
-        }  # fmt: skip
-        text = json.dumps({**summary, "rows": rows}, indent=1) + "\n"
-        (options.out / "accounting_consistency.json").write_text(text)
+            print(f"{number} of {len(asked)}: {counted(rows)}", flush=True)
+        above = [row for row in rows if row["delta"] >= DIGITS_OF_PLD]
+        below = [row for row in rows if row["delta"] < DIGITS_OF_PLD]
+        summary = {"settings": options.settings, "seed": options.seed}
+        counts = {"delta_from_1e-11": counted(above), "delta_below_1e-11": counted(below)}
+        kept = json.dumps({**summary, **counts, "rows": rows + list(known.values())}, indent=1) + "\n"
+        whole = file.with_suffix(".part")
+        whole.write_text(kept)
+        whole.replace(file)
 
 
 if __name__ == "__main__":

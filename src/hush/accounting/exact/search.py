@@ -20,6 +20,7 @@ Interval = tuple[float, float]
 _SMALLEST = 680.0  # deltas below e^-680 are reported as at most that
 _NARROW = 2e-6  # relative width of delta that needs no second try: it moves epsilon by much less
 _ENOUGH = 9e-7  # relative width of epsilon that ends the search on a cheap line
+_NEAR_LARGEST = 0.5
 _FEW_LOSSES = 1.5  # log moment at Chernoff's order below which a few large losses make up the answer
 # One large loss reaches epsilon where that many times what it would give is needed for many losses, and the log moment
 # at Chernoff's order is below this.
@@ -137,7 +138,9 @@ def _attempts(ordinary: Ordinary, chernoff: float) -> Iterator[tuple[Interval, f
         guesses = [near, chernoff]
     else:
         near, trusted, found = chernoff, False, (0.0, math.inf)
-        if ordinary.saddle_epsilon()[1] > min(_FEW_LOSSES, -0.12 * ordinary.log_delta):
+        many, log_moment = ordinary.saddle_epsilon()
+        # A delta near the largest possible leaves little to fall: there a line serves whatever makes up the answer.
+        if log_moment > min(_FEW_LOSSES, -0.12 * ordinary.log_delta) or many < _NEAR_LARGEST * chernoff:
             is_short = len(ordinary.phases.times) <= _MOST_BENT
             near, trusted, found = _ordinary(ordinary, chernoff, _QUICK_WORK if is_short else LITTLE_WORK)
             yield found, _ENOUGH
@@ -147,8 +150,10 @@ def _attempts(ordinary: Ordinary, chernoff: float) -> Iterator[tuple[Interval, f
             yield found, 1e-6
             guesses = [near] if trusted else guesses
         for guess in chain(guesses, () if trusted else _other_guesses(ordinary, chernoff)):
-            near, found = _layered(ordinary, guess)
+            near, is_there, found = _layered(ordinary, guess)
             yield found, 1e-6
+            if is_there:
+                break
     for guess in (near, *guesses):
         yield _ordinary(ordinary, guess, _MUCH_WORK)[2], 1e-4
 
@@ -196,7 +201,8 @@ def _bent(ordinary: Ordinary, guess: float, trusted: bool) -> tuple[float, bool,
     return guess, trusted, found
 
 
-def _layered(ordinary: Ordinary, guess: float) -> tuple[float, Interval]:
+def _layered(ordinary: Ordinary, guess: float) -> tuple[float, bool, Interval]:
+    """The same by layers; it is right, not only about right, where it says so."""
     delta, found = math.exp(ordinary.log_delta), (0.0, math.inf)
     for _ in range(4):
         if ordinary.direction == "add" or guess <= 0:
@@ -211,9 +217,9 @@ def _layered(ordinary: Ordinary, guess: float) -> tuple[float, Interval]:
         if FLOOR * guess * 1.001 <= epsilon <= 1.3 * guess:
             found = _enclose(total, epsilon, delta)
             if found[1] * (1 - 1e-6) <= found[0] or abs(epsilon - guess) <= 0.02 * guess:
-                return epsilon, found
+                return epsilon, True, found
         guess = min(max(epsilon, 0.3 * guess), 3 * guess)
-    return guess, found
+    return guess, False, found
 
 
 def _is_small(phases: Phases) -> bool:
@@ -241,14 +247,13 @@ def _other_guesses(ordinary: Ordinary, chernoff: float) -> Iterator[float]:
 
 
 def _rough_guess(ordinary: Ordinary) -> float:
-    """epsilon if one large loss alone had to reach it, or many small ones: the larger of the two."""
-    mu = _rough_mu(ordinary)
-    jump, slope = _jump_guess(ordinary.phases, ordinary.log_delta)
-    if _is_small(
-        ordinary.phases
-    ):  # normal losses beside the large one move its curve by half their variance times slope
-        jump += slope * mu * mu / 2
-    return max(jump, gdp.epsilon_of(math.exp(ordinary.log_delta), mu))
+    """epsilon if one or two large losses had to reach it, and if many small ones had; where both can, a bit more."""
+    phases, log_delta = ordinary.phases, ordinary.log_delta
+    large = _jump_guess(phases, log_delta)
+    if large > 0 and 2 * float(_log_jumps(phases, np.array([large / 2]))[0]) > log_delta:
+        large = 2 * _jump_guess(phases, log_delta / 2)
+    small = gdp.epsilon_of(math.exp(log_delta), _rough_mu(ordinary))
+    return math.sqrt(math.hypot(large * large, small * small))
 
 
 def _rough_mu(ordinary: Ordinary) -> float:
@@ -258,18 +263,17 @@ def _rough_mu(ordinary: Ordinary) -> float:
     return (2 if ordinary.direction == "replace" else 1) * math.sqrt(small + phases.gaussian)
 
 
-def _jump_guess(phases: Phases, log_delta: float) -> tuple[float, float]:
-    """About the epsilon at which the worst phase's single steps have delta, and how fast log delta falls there."""
+def _jump_guess(phases: Phases, log_delta: float) -> float:
+    """About the epsilon at which the worst phase's single steps have delta."""
     low, high = -40.0, 6.5  # log epsilon
     for _ in range(3):
         places = low + (high - low) * _PLACES
         values = _log_jumps(phases, np.exp(places))
         above = int(np.count_nonzero(values > log_delta))
         if not 0 < above < len(places):
-            return (0.0, 0.0) if above == 0 else (math.exp(high), 0.0)
+            return 0.0 if above == 0 else math.exp(high)
         (low, high), (first, last) = places[above - 1 : above + 1].tolist(), values[above - 1 : above + 1].tolist()
-    epsilon = math.exp(low + (first - log_delta) / max(first - last, 1e-300) * (high - low))
-    return epsilon, (first - last) / (math.exp(high) - math.exp(low))
+    return math.exp(low + (first - log_delta) / max(first - last, 1e-300) * (high - low))
 
 
 def _log_jumps(phases: Phases, epsilons: Floats) -> Floats:
