@@ -22,14 +22,14 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.accounting import peers
-from benchmarks.accounting.run import MOST_MEMORY, contradicts, interval, settled
+from benchmarks.accounting.run import MOST_MEMORY, MOST_PATIENCE, contradicts, interval, settled
 from benchmarks.accounting.settings import Setting, sweep
 
 DIGITS_OF_PLD = 1e-11  # above this delta its rounding does not show
 logging.getLogger("absl").setLevel(logging.ERROR)
 
 
-def compared(setting: Setting, known: dict[str, Any], allowance: float) -> dict[str, Any]:
+def compared(setting: Setting, known: dict[str, Any], allowance: float, patience: float) -> dict[str, Any]:
     low, high = interval(setting)
     row: dict[str, Any] = {"name": setting.name, "delta": setting.delta, "low": low, "high": high}
     if "pld" in known:
@@ -39,7 +39,7 @@ def compared(setting: Setting, known: dict[str, Any], allowance: float) -> dict[
         _, row["pld_optimistic"] = peers.quiet(peers.pld_optimistic, setting, allowance)
     row["contradiction"] = contradicts(row)
     if row["contradiction"]:
-        row["truth"] = known["truth"] if "truth" in known else settled(setting)
+        row["truth"] = known["truth"] if "truth" in known else settled(setting, patience)
     return row
 
 
@@ -65,6 +65,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=20261115)
     parser.add_argument("--least-delta", type=float, default=DIGITS_OF_PLD, help="leave the settings below it out")
     parser.add_argument("--allowance", type=float, default=5.0, help="seconds PLD may take for one answer")
+    parser.add_argument(
+        "--patience", type=float, default=60.0, help="seconds for the true value where PLD lacks digits"
+    )
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
     options = parser.parse_args()
     resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
@@ -74,7 +77,8 @@ def main() -> None:
     asked = [setting for setting in sweep(options.settings, options.seed) if setting.delta >= options.least_delta]
     rows: list[dict[str, Any]] = []
     for number, setting in enumerate(sorted(asked, key=lambda setting: -setting.delta), 1):
-        rows.append(compared(setting, known.get(setting.name, {}), options.allowance))
+        patience = MOST_PATIENCE if setting.delta >= DIGITS_OF_PLD else options.patience
+        rows.append(compared(setting, known.get(setting.name, {}), options.allowance, patience))
         known.pop(setting.name, None)
         if number % 20 == 0:
             print(f"{number} of {len(asked)}: {counted(rows)}", flush=True)

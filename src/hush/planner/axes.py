@@ -52,6 +52,13 @@ class Axis:
         except (OverflowError, ZeroDivisionError):
             return self.last if log_mu > 0 else 0
 
+    def between(self, low: int, high: int) -> int:
+        """A place about half way, by the ratio of the numbers where they are far apart."""
+        one, other = sorted((self._number(low), self._number(high)))
+        if 0 < 4 * one < other:
+            return self._place(math.sqrt(one) * math.sqrt(other))
+        return (low + high) // 2
+
     def _number(self, place: int) -> int:
         return self.safe + place if self.costly > self.safe else self.safe - place
 

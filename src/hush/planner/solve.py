@@ -30,10 +30,10 @@ from hush.privacy import Guarantee, Relation
 _NEAR = 1e-5  # a guess so near the target needs no second one
 _FAR = 1e-2  # distance over which whole steps do not count
 _LEVEL = 1e-9  # difference of whole steps that is none
-_LONGEST = 1.2  # stride
+_LONGEST = 1.2  # stride, doubled with every exact look
 _LARGE = 0.05  # a rise to the next place over which a line is not believed
 _SURE = 0.2  # share of a step's rise by which the next place must be outside to be believed
-_QUICK = 6  # looks along the secant
+_QUICK, _MOST_LOOKS = 6, 200  # looks along the secant, and in all
 _FLATTEST, _STEEPEST = 0.02, 5.0  # of the search's slope
 
 
@@ -142,26 +142,31 @@ class _Search:
 
     def edge(self) -> int:
         """The place, itself looked at exactly and inside."""
-        place, tried = self._aim(), dict[int, bool]()
-        for _ in range(_QUICK):
+        low, high, place, width = -1, self.axis.last + 1, self._aim(), math.inf
+        for look in range(_MOST_LOOKS):
             spent = cost(self.axis.at(place)).epsilon
             self._learn(place, spent)
-            tried[place] = spent <= self.asked.epsilon
-            if tried[place] and (tried.get(place + 1) is False or self._leaves(place, spent)):
-                return place
-            there = self._ahead(place, spent)
-            there = max(there, place + 1) if tried[place] else min(there, place - 1)
-            if there in tried or there < 0:
+            if spent <= self.asked.epsilon:
+                low = place
+                if high - low <= 1 or self._leaves(place, spent):
+                    return place
+            else:
+                high = place
+            if high - low <= 1:
                 break
-            place = there
-        found = last_inside(lambda here: cost(self.axis.at(here)).epsilon <= self.asked.epsilon, place, self.axis.last)
-        if found < 0:
-            cheapest = getattr(self.axis.at(0), self.asked.find)
-            raise Unreachable(
-                f"not even {self.asked.find} {cheapest:.6g} stays inside epsilon {self.asked.epsilon:g}; "
-                "choose a larger target or change another setting."
-            )
-        return found
+            there = self._ahead(place, spent, _LONGEST * 2**look)
+            there = max(there, place + 1) if place == low else min(there, place - 1)
+            if look >= _QUICK:  # a secant that strays: halve what is left, every second time
+                there = self.axis.between(max(low, 0), min(high, self.axis.last)) if high - low > width / 2 else there
+                width = high - low
+            place = min(max(there, low + 1), high - 1)
+        if low >= 0:
+            return low
+        cheapest = getattr(self.axis.at(0), self.asked.find)
+        raise Unreachable(
+            f"not even {self.asked.find} {cheapest:.6g} stays inside epsilon {self.asked.epsilon:g}; "
+            "choose a larger target or change another setting."
+        )
 
     def _aim(self) -> int:
         """About where the edge is, by guesses."""
@@ -197,14 +202,14 @@ class _Search:
         found = report.guess(asked.event, delta=asked.delta, relation=asked.relation, near=asked.epsilon)
         return found if found > 0 else cost(asked).epsilon
 
-    def _ahead(self, place: int, spent: float) -> int:
+    def _ahead(self, place: int, spent: float, longest: float = _LONGEST) -> int:
         """The edge as a line through this place sees it; -1 where it sees none. Steps are whole: the line has teeth."""
         level, here = _level(spent, self.asked.delta), self._distance(place)
         if not math.isfinite(level):
             return place // 2 if level > 0 else (place + self.axis.last) // 2
         rest = self._goal - level
-        start = self.axis.inside(here.smooth + min(max(rest / self._slope, -_LONGEST), _LONGEST))
-        if abs(rest) > _LONGEST * self._slope:
+        start = self.axis.inside(here.smooth + min(max(rest / self._slope, -longest), longest))
+        if abs(rest) > longest * self._slope:
             return start
         return last_inside(lambda there: self._rise(here, self._distance(there)) <= rest, start, self.axis.last)
 

@@ -52,6 +52,8 @@ def _epsilon_of(reading: Reading, relation: Relation, delta: float) -> tuple[Int
     if curve is not None:
         return single.epsilon_at(curve, delta), "closed form"
     found, line = search.epsilon_interval(reading.phases, _first(relation), delta)
+    if found[1] == 0:  # delta(0), the total variation distance, is that of both directions
+        return found, "contour"
     if relation != "replace_one" and not search.is_below(reading.phases, "add", found[1], delta, line):
         found = _worse(found, search.epsilon_interval(reading.phases, "add", delta)[0])
     return found, "contour"

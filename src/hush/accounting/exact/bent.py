@@ -80,7 +80,8 @@ def bent(part: Whole, epsilon: float, digits: float, saddle: float) -> Bent | No
     if end is None or end / step > _MOST_NODES:
         return None
     try:
-        rules = (_Rule(part, hyperbola, step, longer * end, digits + swell) for longer in _LONGER)
+        plain = _Plain(part, digits + swell)
+        rules = (_Rule(part, hyperbola, step, longer * end, plain) for longer in _LONGER)
         return next((found for rule in rules if (found := rule.sum(epsilon)) is not None), None)
     except TooManyNodes:
         return None
@@ -118,23 +119,29 @@ def _end(part: Whole, hyperbola: Hyperbola, epsilon: float, digits: float) -> fl
     return float(x[min(int(above[-1]) + 1, len(x) - 1)]) if len(above) else None
 
 
+class _Plain:
+    """The losses' own line: low on the contour it is good enough, and a lifted path would cancel."""
+
+    def __init__(self, part: Whole, exponent: float) -> None:
+        nodes = part.nodes
+        assert nodes.far is not None
+        room = nodes.far + 3 + (np.log(nodes.prob) - nodes.shift**2 / 2) / nodes.shift
+        self.low = _LOW * np.maximum(room, 0.0) / nodes.shift
+        self.powers = exponent + np.log(nodes.times)
+        self.path = Path(nodes, 0.0, self.powers, self.low)
+
+
 class _Rule:
     """The trapezoid rule on a hyperbola up to about `end`, and its errors."""
 
-    def __init__(self, part: Whole, hyperbola: Hyperbola, step: float, end: float, exponent: float) -> None:
+    def __init__(self, part: Whole, hyperbola: Hyperbola, step: float, end: float, plain: _Plain) -> None:
         self.part, self.hyperbola, self.step = part, hyperbola, step
         count = math.ceil(end / step)
         self.x = step * np.arange(count + 1, dtype=np.float64)
         self.stop = step * (count + 0.5)
         self.last = complex(hyperbola.at(np.array([self.stop]))[0])
-        nodes = part.nodes
-        assert nodes.far is not None
-        # Low on the contour the losses' own line is good enough, and a lifted path would cancel.
-        room = nodes.far + 3 + (np.log(nodes.prob) - nodes.shift**2 / 2) / nodes.shift
-        self.low = _LOW * np.maximum(room, 0.0) / nodes.shift
-        powers = exponent + np.log(nodes.times)
-        self.plain = Path(nodes, 0.0, powers, self.low)
-        self.lifted = Path(nodes, self.last.imag, powers, np.zeros_like(self.low))
+        self.plain, self.low = plain.path, plain.low
+        self.lifted = Path(part.nodes, self.last.imag, plain.powers, np.zeros_like(self.low))
 
     def sum(self, epsilon: float) -> Bent | None:
         """The rule with its errors; None where nothing bounds what lies above its last point."""

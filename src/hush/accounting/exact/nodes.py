@@ -29,6 +29,7 @@ _SPREAD = math.sqrt(1 + WINDOW**2)
 _ROOT_HALF = math.sqrt(0.5)
 _LEFTMOST = 10.0  # nodes further left weigh less than 1e-23 and carry no large loss
 _LEFT_MASS = float(ndtr(-_LEFTMOST))
+_RIGHTMOST, _RIGHT_MASS = 9.0, float(ndtr(-9.0))  # of "add", whose losses are negative there
 EDGE_DISTANCE = 13.0
 EDGE = float(ndtr(-EDGE_DISTANCE))  # weight left by a cut that many softnesses below
 _MOST_NODES = 3e5
@@ -81,6 +82,7 @@ class Nodes:
         self._stretch = fastest / self._PACE if is_fast else 0.0
         self._highest, self._lowest = highest, lowest
         self._leftmost_loss: Floats | None = None  # 0
+        self._end_mass = self.phases.steps * (_RIGHT_MASS if direction == "add" else _LEFT_MASS)
         low, high = self._range(log_delta)
         depth = digits + _CUSHION + phases.log_steps
         widest = 3.0 if self._stretch else math.sqrt(depth)
@@ -96,11 +98,12 @@ class Nodes:
     def _range(self, log_delta: float) -> tuple[Floats, Floats]:
         reach = math.sqrt(2 * (self.phases.log_steps - log_delta + self.digits))
         if self.direction == "add":
-            self.far, self.far_mass = None, 0.0
-            high = np.full_like(self.shift, 9.0)
+            lowest = reach + 5.0
+            self.far, self.far_mass = None, self.phases.steps * math.erfc(lowest * _ROOT_HALF) / 2
+            high = np.full_like(self.shift, _RIGHTMOST)
             if math.isfinite(self._lowest):
                 high = np.minimum(high, self._place_of(-self._lowest))
-            return np.full_like(self.shift, -(reach + 5.0)), high
+            return np.full_like(self.shift, -lowest), high
         self.far = self.shift + _SPREAD * reach
         # The window is the normal cdf, so the mass it drops is a normal tail with variance 1 + WINDOW^2.
         shifted = math.erfc(reach * _ROOT_HALF) / 2
@@ -162,22 +165,33 @@ class Nodes:
     def cropped(self, order: float) -> float:
         """Bound on what the missing nodes would add to all steps' transforms at this order."""
         if self._leftmost_loss is None and not self.is_cropped:
-            return self.phases.steps * _LEFT_MASS
+            return self._end_mass
         if self.is_cropped or self._leftmost_loss is None:
             return float(self.cropped_at(np.array([order]))[0])
         return float(np.exp(np.minimum(order * self._leftmost_loss, 600.0)) @ self.times) * _LEFT_MASS
 
     def cropped_at(self, orders: Floats) -> Floats:
         """The same at several orders."""
-        total = np.full_like(orders, self.phases.steps * _LEFT_MASS)
+        total = np.full_like(orders, self._end_mass)
         if self._leftmost_loss is not None:
             left = np.exp(np.minimum(np.multiply.outer(orders, self._leftmost_loss), 600.0))
             total = left @ self.times * _LEFT_MASS
-        if math.isfinite(self._lowest):
-            total = total + self.phases.steps * np.exp(np.maximum(orders * self._lowest, -700.0))
+        if self._low_mass:
+            total = total + self._low_mass * np.exp(np.maximum(orders * self._lowest, -700.0))
         if math.isfinite(self._highest):
             total = total + self._edge_mass * np.exp(np.minimum(orders * self._highest, 600.0))
         return np.asarray(total)
+
+    @lazy
+    def _low_mass(self) -> float:
+        """Of all steps' losses below `lowest`, where there are no nodes for them; "remove" has no such losses."""
+        if self.direction == "remove" or not math.isfinite(self._lowest):
+            return 0.0
+        edge = self._place_of(-self._lowest)
+        mass = ndtr(-edge)
+        if self.direction == "replace":
+            mass = (1 - self.prob) * mass + self.prob * ndtr(-edge - self.shift)
+        return float(self.times @ mass)
 
     @lazy
     def _edge_mass(self) -> float:

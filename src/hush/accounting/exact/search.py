@@ -21,6 +21,7 @@ _SMALLEST = 680.0  # deltas below e^-680 are reported as at most that
 _NARROW = 2e-6  # relative width of delta that needs no second try: it moves epsilon by much less
 _ENOUGH = 9e-7  # relative width of epsilon that ends the search on a cheap line
 _NEAR_LARGEST = 0.5
+_SMALL, _SMALL_SHARES = 1e-7, (0.05, 1e-3)  # epsilons that stand for 0, over the largest delta and over the one asked
 _FEW_LOSSES = 1.5  # log moment at Chernoff's order below which a few large losses make up the answer
 # One large loss reaches epsilon where that many times what it would give is needed for many losses, and the log moment
 # at Chernoff's order is below this.
@@ -45,7 +46,19 @@ def epsilon_interval(phases: Phases, direction: Direction, delta: float) -> tupl
         best = max(best[0], attempt[0]), min(best[1], attempt[1])
         if best[1] * (1 - enough) <= best[0]:
             break
+    if best[0] <= 0 < best[1] and _costs_next_to_nothing(ordinary, delta):
+        return (0.0, 0.0), None
     return best, ordinary.found if ordinary.served(best[1]) else None
+
+
+def _costs_next_to_nothing(ordinary: Ordinary, delta: float) -> bool:
+    """Whether delta(0) is surely within delta, seen from small epsilons: P(S) - Q(S) <= delta(e) + (e^e - 1) Q(S)."""
+    for small in (share * delta for share in _SMALL_SHARES):
+        for way in (_bent_sum, _layered_sum):
+            total = way(ordinary, small)
+            if total is not None and _stays_within(total, small, delta - math.expm1(small)):
+                return True
+    return False
 
 
 def _costs_nothing(ordinary: Ordinary, delta: float) -> bool:
@@ -67,6 +80,16 @@ def likely_epsilon(phases: Phases, direction: Direction, delta: float, near: flo
 
 def delta_interval(phases: Phases, direction: Direction, epsilon: float) -> Interval:
     """Lower and upper end of delta at epsilon; at worst (0, 1)."""
+    best = _delta_interval(phases, direction, epsilon)
+    small = _SMALL * min(single.total_variation(phases, 2.0), 1.0) if not phases.bounded else 0.0
+    if epsilon < small and best[1] * (1 - _NARROW) > best[0]:
+        # From a small epsilon: P(S) - e^a Q(S) <= delta(b) + (e^b - e^a) Q(S) for a < b.
+        low, high = _delta_interval(phases, direction, small)
+        best = max(best[0], low), min(best[1], high + math.expm1(small) - math.expm1(epsilon))
+    return best
+
+
+def _delta_interval(phases: Phases, direction: Direction, epsilon: float) -> Interval:
     best, log_delta = (0.0, 1.0), -20.0
     for _ in range(6):
         ordinary = Ordinary(phases, direction, log_delta)
@@ -120,7 +143,7 @@ def is_below(phases: Phases, direction: Direction, epsilon: float, delta: float,
     if opposite is not None and mirror_is_below(opposite, epsilon, _FEW_DIGITS):
         return True
     ordinary = Ordinary(phases, direction, math.log(delta))
-    if ordinary.chernoff_log_delta(epsilon) <= ordinary.log_delta - 1e-6 and ordinary.part.far_mass == 0:
+    if math.exp(ordinary.chernoff_log_delta(epsilon)) + ordinary.part.far_mass <= delta * (1 - 1e-6):
         return True
     total = _ordinary_sum(ordinary, epsilon)
     return total is not None and _stays_within(total, epsilon, delta)
