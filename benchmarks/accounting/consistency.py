@@ -3,8 +3,9 @@
     python -m benchmarks.accounting.consistency [--least-delta 1e-30] [--settings 1000] [--out benchmarks/results]
 
 Settings come in the order of their delta, the largest first: below about 1e-11 PLD's transforms round too coarsely for
-its values to be bounds (see `run.py`). A contradiction is settled by the high-precision value. Writes
-accounting_consistency.json after every setting; what it holds of PLD's answers is not asked again.
+its values to be bounds (see `run.py`). A contradiction is settled by the high-precision value, or, where that takes too
+long, by PLD's own distributions in 80-bit arithmetic. Writes accounting_consistency.json after every setting; what it
+holds of PLD's answers is not asked again.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import resource
 from pathlib import Path
 from typing import Any
 
-from benchmarks.accounting import peers
+from benchmarks.accounting import peers, pld_digits
 from benchmarks.accounting.run import MOST_MEMORY, MOST_PATIENCE, contradicts, interval, settled
 from benchmarks.accounting.settings import Setting, sweep
 
@@ -40,6 +41,9 @@ def compared(setting: Setting, known: dict[str, Any], allowance: float, patience
     row["contradiction"] = contradicts(row)
     if row["contradiction"]:
         row["truth"] = known["truth"] if "truth" in known else settled(setting, patience)
+        if not isinstance(row["truth"], float):
+            digits = "pld_with_more_digits"
+            row[digits] = known[digits] if digits in known else pld_digits.interval(setting)
     return row
 
 
@@ -49,12 +53,19 @@ def is_held(row: dict[str, Any]) -> bool:
     return isinstance(truth, float) and row["low"] <= truth <= row["high"]
 
 
+def agrees(row: dict[str, Any]) -> bool:
+    """Whether PLD with more digits meets Hush's interval."""
+    found = row.get("pld_with_more_digits")
+    return not isinstance(found, str | None) and found[0] <= row["high"] and row["low"] <= found[1]
+
+
 def counted(rows: list[dict[str, Any]]) -> dict[str, int]:
     return {
         "asked": len(rows),
         "answered_from_both_sides": sum(isinstance(row["pld"], float) for row in rows),
         "contradictions": sum(row["contradiction"] for row in rows),
         "settled_for_hush": sum(is_held(row) for row in rows),
+        "settled_for_hush_by_more_digits": sum(agrees(row) for row in rows),
         "settled_against_hush": sum(isinstance(row.get("truth"), float) and not is_held(row) for row in rows),
     }
 
@@ -65,9 +76,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=20261115)
     parser.add_argument("--least-delta", type=float, default=DIGITS_OF_PLD, help="leave the settings below it out")
     parser.add_argument("--allowance", type=float, default=5.0, help="seconds PLD may take for one answer")
-    parser.add_argument(
-        "--patience", type=float, default=60.0, help="seconds for the true value where PLD lacks digits"
-    )
+    parser.add_argument("--patience", type=float, default=60.0, help="seconds for a true value where PLD lacks digits")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
     options = parser.parse_args()
     resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))

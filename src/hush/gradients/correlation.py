@@ -33,7 +33,7 @@ _KEEP = 2.0  # gradients are kept where they take at most this often the place o
 
 _TURNS = 4
 _MOST_GROUPS = 64
-_PIECE = 2**19  # elements worked on at once
+_PIECE = 2**20  # elements worked on at once
 
 _quickest: dict[Any, str] = {}
 
