@@ -76,3 +76,8 @@ def test_what_has_no_nodes_is_counted(direction, prob, noise, lowest):
         left = quad(term, -40.0, float(nodes.u[0]) - spacing / 2, args=(order,), limit=400)[0]
         right = quad(term, float(nodes.u[-1]), 40.0, args=(order,), limit=400)[0] if direction == "add" else 0.0
         assert 50 * (left + right) <= nodes.cropped(order) * (1 + 1e-6) + nodes.far_mass
+
+
+def test_layers_that_bound_nothing_are_cut_anew():
+    found = accounting.guarantee(steps_of(6.836982465254797e-05, 0.3273631296258385, 11843), delta=7.052481720061285e-30)
+    assert found.epsilon_lower <= found.epsilon <= found.epsilon_lower * (1 + 1e-6)

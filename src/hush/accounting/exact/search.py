@@ -28,6 +28,7 @@ _FEW_LOSSES = 1.5  # log moment at Chernoff's order below which a few large loss
 _SINGLE = (4.0, math.inf), (2.5, 3.0), (1.45, 1.5), (1.0, 0.5)
 _PLACES = np.linspace(0.0, 1.0, 17)
 _BENT_DIGITS = 15.0
+_FROM_BELOW = 0.9
 _FEW_DIGITS = 7.0  # enough to see that "add" costs less than "remove"
 _MOST_BENT = 6  # phases for which a bent contour is the cheaper way
 _SHARP_WORK = 2e4
@@ -175,7 +176,7 @@ def _attempts(ordinary: Ordinary, chernoff: float) -> Iterator[tuple[Interval, f
         for guess in chain(guesses, () if trusted else _other_guesses(ordinary, chernoff)):
             near, is_there, found = _layered(ordinary, guess)
             yield found, 1e-6
-            if is_there:
+            if is_there:  # another guess would end at the same layers
                 break
     for guess in (near, *guesses):
         yield _ordinary(ordinary, guess, _MUCH_WORK)[2], 1e-4
@@ -238,9 +239,13 @@ def _layered(ordinary: Ordinary, guess: float) -> tuple[float, bool, Interval]:
             continue
         epsilon = total.solve(delta, guess)
         if FLOOR * guess * 1.001 <= epsilon <= 1.3 * guess:
-            found = _enclose(total, epsilon, delta)
-            if found[1] * (1 - 1e-6) <= found[0] or abs(epsilon - guess) <= 0.02 * guess:
+            here = _enclose(total, epsilon, delta)
+            found = max(found[0], here[0]), min(found[1], here[1])
+            is_there = abs(epsilon - guess) <= 0.02 * guess
+            if found[1] * (1 - (1e-4 if is_there else 1e-6)) <= found[0]:
                 return epsilon, True, found
+            if is_there:  # but nothing is bounded: a guess from further below is cut into other layers
+                epsilon *= _FROM_BELOW
         guess = min(max(epsilon, 0.3 * guess), 3 * guess)
     return guess, False, found
 
