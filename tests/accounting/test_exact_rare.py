@@ -79,5 +79,6 @@ def test_what_has_no_nodes_is_counted(direction, prob, noise, lowest):
 
 
 def test_layers_that_bound_nothing_are_cut_anew():
-    found = accounting.guarantee(steps_of(6.836982465254797e-05, 0.3273631296258385, 11843), delta=7.052481720061285e-30)
+    event = steps_of(6.836982465254797e-05, 0.3273631296258385, 11_843)
+    found = accounting.guarantee(event, delta=7.052481720061285e-30)
     assert found.epsilon_lower <= found.epsilon <= found.epsilon_lower * (1 + 1e-6)
