@@ -8,13 +8,13 @@ from pathlib import Path
 
 def idle_share(seconds: float = 0.5) -> float:
     """How much of all cores nobody used, while this process slept."""
-    before = _ticks()
+    before = ticks()
     time.sleep(seconds)
-    idle, total = (after - first for after, first in zip(_ticks(), before, strict=True))
+    idle, total = (after - first for after, first in zip(ticks(), before, strict=True))
     return idle / max(total, 1)
 
 
-def _ticks() -> tuple[int, int]:
+def ticks() -> tuple[int, int]:
     """Of all cores since the start of the machine: idle, and in all."""
     words = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
     ticks = [int(word) for word in words]

@@ -155,15 +155,13 @@ def _table(summary: dict[str, Any]) -> str:
         f"{summary['threads']} threads, median of {summary['repeats']} interleaved rounds. "
         f"Geometric mean for Hush: {summary['geometric_mean']:.3f}x.",
         "",
-        f"| model | ordinary, ms | Hush | {' | '.join(PEERS)} | memory |",
+        f"| {' | '.join(('model', 'ordinary, ms', 'Hush', *PEERS, 'memory'))} |",
         "|---" * (4 + len(PEERS)) + "|",
     ]
     for name, row in summary["rows"].items():
         cells = [f"{row[peer]:.2f}x" if isinstance(row[peer], float) else f"fails ({row[peer]})" for peer in PEERS]
-        lines.append(
-            f"| {name} | {row['ordinary_ms']:.1f} | {row['hush']:.2f}x | {' | '.join(cells)} | "
-            f"{row['memory']['ratio']:.2f}x |"
-        )
+        ends = (name, f"{row['ordinary_ms']:.1f}", f"{row['hush']:.2f}x"), (f"{row['memory']['ratio']:.2f}x",)
+        lines.append(f"| {' | '.join((*ends[0], *cells, *ends[1]))} |")
     return "\n".join(lines) + "\n"
 
 

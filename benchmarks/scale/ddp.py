@@ -3,8 +3,8 @@
     python -m benchmarks.scale.ddp [--processes 1 2 4] [--repeats 15] [--out benchmarks/results]
 
 Every process runs on one thread. The steps to be compared are interleaved round by round in the same processes; a
-round's time is that of the slowest process. Ratios are medians over rounds, to the plain step of the same round. Rows
-of other numbers of processes stay as they are.
+round's time is that of the slowest process. Ratios are medians over rounds, to the plain step of the same round; rounds
+that other work on the machine disturbed are taken again. Rows of other numbers of processes stay as they are.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from benchmarks.idle import ticks
 from benchmarks.scale import pages
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 NAMES = ("MLP 784-1000-10", "MLP 784-2048-2048-10", "tanh CNN", "transformer d=256 L=4 T=128")
+OTHERS = 0.1  # of the cores
 Step = Callable[[], None]
 
 
@@ -112,28 +114,57 @@ STEPS: dict[str, Callable[[Any, int, int], Step]] = {
 
 
 def timed(steps: dict[str, Step], repeats: int) -> dict[str, list[tuple[float, float]]]:
-    """For each step and round: seconds of the slowest process, and processor seconds of all."""
-    import torch
-    import torch.distributed as dist
+    """For each step and round: seconds of the slowest process, and processor seconds of all.
 
+    A round in which other work took more than a tenth of the cores is not counted, whatever it gave, and another one
+    is taken. Where that is so for two of three rounds the measurement ends without a result.
+    """
     for _ in range(2):
         for step in steps.values():
             step()
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in steps}
     gc.disable()
-    for _ in range(repeats):
-        for name, step in steps.items():
-            dist.barrier()
-            wall, used = time.perf_counter(), time.process_time()
-            step()
-            spent = torch.tensor([time.perf_counter() - wall, time.process_time() - used], dtype=torch.float64)
-            slowest, total = spent[:1].clone(), spent[1:].clone()
-            dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
-            dist.all_reduce(total)
-            found[name].append((float(slowest), float(total)))
+    for _ in range(3 * repeats):
+        before, start, used = ticks(), time.perf_counter(), time.process_time()
+        one = {name: one_step(step) for name, step in steps.items()}
+        idle, total = (after - first for after, first in zip(ticks(), before, strict=True))
+        cores = (time.perf_counter() - start) * (os.cpu_count() or 1)
+        if _is_quiet(1 - idle / max(total, 1), (time.process_time() - used) / cores):
+            for name, times in one.items():
+                found[name].append(times)
         gc.collect()
+        if len(next(iter(found.values()))) == repeats:
+            break
+    else:
+        raise SystemExit("other work took too much of this machine; measure again when it is over.")
     gc.enable()
     return found
+
+
+def one_step(step: Step) -> tuple[float, float]:
+    """Seconds of the slowest process, and processor seconds of all."""
+    import torch
+    import torch.distributed as dist
+
+    dist.barrier()
+    wall, used = time.perf_counter(), time.process_time()
+    step()
+    spent = torch.tensor([time.perf_counter() - wall, time.process_time() - used], dtype=torch.float64)
+    slowest, total = spent[:1].clone(), spent[1:].clone()
+    dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
+    dist.all_reduce(total)
+    return float(slowest), float(total)
+
+
+def _is_quiet(taken: float, own: float) -> bool:
+    """Whether little more of the cores was taken, by what the first process saw, than by these processes together."""
+    import torch
+    import torch.distributed as dist
+
+    shares = torch.tensor([taken, own])
+    dist.broadcast(shares[:1], 0)
+    dist.all_reduce(shares[1:])
+    return float(shares[0] - shares[1]) <= OTHERS
 
 
 def worker(repeats: int, out: Path) -> None:

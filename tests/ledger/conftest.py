@@ -12,6 +12,15 @@ from hush import Budget, events
 from hush.ledger import Ledger, store
 from hush.ledger.server import server_engine
 
+EARLY = (  # a ledger of format 1, as the first Hush made it
+    "CREATE TABLE hush_ledger (version integer PRIMARY KEY)",
+    "CREATE TABLE hush_heads (account varchar(200) PRIMARY KEY, last_row bigint NOT NULL, hash varchar(64) NOT NULL)",
+    "CREATE TABLE hush_rows (account varchar(200), number bigint, kind varchar(16) NOT NULL, content text NOT NULL,"
+    " count bigint NOT NULL, block bigint NOT NULL, note text NOT NULL, time varchar(40) NOT NULL,"
+    " hash varchar(64) NOT NULL, PRIMARY KEY (account, number))",
+    "INSERT INTO hush_ledger VALUES (1)",
+)
+
 
 @pytest.fixture(autouse=True)
 def quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,13 +73,21 @@ def empty_postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
     yield from without_ledger(postgres_server.url("empty"))
 
 
+@pytest.fixture
+def early_postgres_url(empty_postgres_url: str) -> str:
+    """A database with a ledger of format 1."""
+    speak(empty_postgres_url, *EARLY)
+    return empty_postgres_url
+
+
 def without_ledger(url: str) -> Iterator[str]:
     yield url
     speak(url, "DROP TABLE IF EXISTS hush_rows, hush_heads, hush_ledger")
 
 
-def speak(url: str, statement: str) -> None:
+def speak(url: str, *statements: str) -> None:
     engine = server_engine(url)
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        connection.execute(text(statement))
+        for statement in statements:
+            connection.execute(text(statement))
     engine.dispose()

@@ -14,17 +14,8 @@ from sqlalchemy import text
 from hush import Budget, Ledger, events
 from hush.errors import BudgetExceeded, InvalidValue, LedgerError, LedgerTampered, UnreadableFile
 from hush.ledger import Account, schema, server
-from hush.ledger.server import server_engine
 
 CAP = Budget(epsilon=3.0, delta=1e-5)
-EARLY = (  # a ledger of format 1, as the first Hush made it
-    "CREATE TABLE hush_ledger (version integer PRIMARY KEY)",
-    "CREATE TABLE hush_heads (account varchar(200) PRIMARY KEY, last_row bigint NOT NULL, hash varchar(64) NOT NULL)",
-    "CREATE TABLE hush_rows (account varchar(200), number bigint, kind varchar(16) NOT NULL, content text NOT NULL,"
-    " count bigint NOT NULL, block bigint NOT NULL, note text NOT NULL, time varchar(40) NOT NULL,"
-    " hash varchar(64) NOT NULL, PRIMARY KEY (account, number))",
-    "INSERT INTO hush_ledger VALUES (1)",
-)
 
 
 pytestmark = [pytest.mark.usefixtures("postgres_server"), pytest.mark.xdist_group("postgres")]
@@ -292,18 +283,8 @@ def test_rights_take_role_names_literally(owner: Ledger) -> None:
 # Formats -------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def early(empty_postgres_url: str) -> str:
-    engine = server_engine(empty_postgres_url)
-    with engine.begin() as connection:
-        for statement in EARLY:
-            connection.execute(text(statement))
-    engine.dispose()
-    return empty_postgres_url
-
-
-def test_an_early_ledger_is_charged_as_it_is_and_migrates_in_order(early: str) -> None:
-    ledger = Ledger(early)
+def test_an_early_ledger_is_charged_as_it_is_and_migrates_in_order(early_postgres_url: str) -> None:
+    ledger = Ledger(early_postgres_url)
     account = ledger.account("hospital", cap=CAP)
     account.charge(events.PureDP(epsilon=0.5))
     with pytest.raises(LedgerError, match="format 1 and this needs 2; run: hush ledger migrate"):
@@ -312,7 +293,7 @@ def test_an_early_ledger_is_charged_as_it_is_and_migrates_in_order(early: str) -
     assert ledger.migrate() == (1, schema.VERSION)
     assert ledger.migrate() == (schema.VERSION, schema.VERSION)
     account.change_cap(Budget(epsilon=4.0, delta=1e-5))
-    assert Ledger(early).verify().rows == 3
+    assert Ledger(early_postgres_url).verify().rows == 3
 
 
 def test_a_newer_ledger_is_refused(url: str, owner: Ledger) -> None:
