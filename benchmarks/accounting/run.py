@@ -101,12 +101,13 @@ def contradicts(row: dict[str, Any]) -> bool:
     return over or under
 
 
-def settled(setting: Setting, patience: float = MOST_PATIENCE) -> float | str:
+def settled(setting: Setting, patience: float = MOST_PATIENCE, start: float | None = None) -> float | str:
     """epsilon in high precision, which imports nothing from hush; or why there is none."""
     from benchmarks.accounting import truth, truth_few
 
     try:
-        return float(truth.truth(truth_few.Setting(setting.phases, setting.delta, setting.relation), patience)[0])
+        same = truth_few.Setting(setting.phases, setting.delta, setting.relation)
+        return float(truth.truth(same, patience, start)[0])
     except ArithmeticError as error:
         return str(error)
 

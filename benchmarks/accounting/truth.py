@@ -310,9 +310,11 @@ def cost(setting: Setting, direction: str, plan: Plan) -> float:
     return 5e-7 * nodes * count + 1e-4 * nodes + 3e-4 * count
 
 
-def by_contour(setting: Setting, direction: str, share: float, offset: str, limit: float) -> mp.mpf:
+def by_contour(
+    setting: Setting, direction: str, share: float, offset: str, limit: float, start: float | None = None
+) -> mp.mpf:
     """epsilon of one direction; ArithmeticError where it would take longer than `limit` seconds."""
-    epsilon: float | None = None
+    epsilon = start
     for digits in (5.0, 21.0, 21.0):
         plan = plan_line(setting, direction, share, digits, epsilon)
         if not cost(setting, direction, plan) <= limit:
@@ -338,8 +340,8 @@ def rough_epsilon(setting: Setting, direction: str, plan: Plan) -> float:
 # Vectors ---------------------------------------------------------------------------------------------------------
 
 
-def truth(setting: Setting, limit: float) -> tuple[mp.mpf, str]:
-    """epsilon of the worse direction, and how it was found."""
+def truth(setting: Setting, limit: float, start: float | None = None) -> tuple[mp.mpf, str]:
+    """epsilon of the worse direction, and how it was found. The search may begin at `start`; it ends where it ends."""
     if sum(steps for _, _, steps in setting.phases) <= 2:
         # Add is far below remove here: checked against the largest loss it can have.
         found = by_real_space(setting)
@@ -351,7 +353,8 @@ def truth(setting: Setting, limit: float) -> tuple[mp.mpf, str]:
         if direction == "add" and largest_added(setting) <= worst:
             continue
         pair = [
-            by_contour(setting, direction, share, offset, limit) for share, offset in ((0.72, "0.31"), (0.88, "0.77"))
+            by_contour(setting, direction, share, offset, limit, start)
+            for share, offset in ((0.72, "0.31"), (0.88, "0.77"))
         ]
         if abs(pair[0] - pair[1]) > pair[0] * mp.mpf("1e-16"):
             raise ArithmeticError(f"two lines disagree: {pair}")

@@ -293,3 +293,15 @@ def test_a_delta_above_one_over_the_data_is_warned_of() -> None:
     answer = answers.numbers(asked(delta=1e-4))
     assert "1/num_examples" in answer["warnings"]["delta"]
     assert answer["command"] == ""
+
+
+def test_a_far_target_takes_few_exact_looks():
+    asked, _ = read(
+        {"num_examples": 5_310_000, "expected_batch_size": 1840, "epochs": 14.3, "noise_multiplier": 5.2,
+         "delta": 0.00106, "epsilon": 1.5, "find": "noise_multiplier"}
+    )  # fmt: skip
+    assert asked is not None
+    forget()
+    found, answer = settle(asked)
+    assert answer.epsilon <= 1.5 < cost(found.changed("noise_multiplier", found.noise_multiplier - 1e-5)).epsilon
+    assert exact_cost.cache_info().misses <= 30
