@@ -26,6 +26,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 NAMES = ("MLP 784-1000-10", "MLP 784-2048-2048-10", "tanh CNN", "transformer d=256 L=4 T=128")
 OTHERS = 0.1  # of the cores
+LEAST_SECONDS = 8.0  # of a model's rounds: short steps vary more and are repeated more often
 Step = Callable[[], None]
 
 
@@ -120,8 +121,8 @@ def timed(steps: dict[str, Step], repeats: int) -> dict[str, list[tuple[float, f
     is taken. Where that is so for two of three rounds the measurement ends without a result.
     """
     for _ in range(2):
-        for step in steps.values():
-            step()
+        spent = sum(one_step(step)[0] for step in steps.values())
+    repeats = max(repeats, int(LEAST_SECONDS / spent))
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in steps}
     gc.disable()
     for _ in range(3 * repeats):

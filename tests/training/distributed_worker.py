@@ -34,8 +34,8 @@ def make_model(kind: str) -> nn.Module:
         if kind == "mlp":
             hidden = nn.Sequential(nn.Linear(9, 7), nn.Tanh())
             return nn.Sequential(nn.Linear(FEATURES, 9), nn.Tanh(), hidden, nn.Linear(7, 3))
-        if kind == "wide":  # with a parameter that is large enough to travel for itself
-            return nn.Sequential(nn.Linear(FEATURES, 520), nn.Tanh(), nn.Linear(520, 520), nn.Tanh(), nn.Linear(520, 3))
+        if kind == "wide":  # with a parameter that is large enough to travel for itself, in two pieces
+            return nn.Sequential(nn.Linear(FEATURES, 1030), nn.Tanh(), nn.Linear(1030, 1030), nn.Linear(1030, 3))
         if kind == "cnn":
             first = nn.Sequential(nn.Conv2d(1, 5, 3, padding=1), nn.GroupNorm(1, 5), nn.ReLU())
             return nn.Sequential(nn.Unflatten(1, (1, 4, 4)), first, nn.Flatten(), nn.Linear(80, 3))

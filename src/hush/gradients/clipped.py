@@ -31,6 +31,7 @@ from hush.errors import InvalidValue
 from hush.gradients import clipping as clip
 from hush.gradients import looped, methods
 from hush.gradients.batches import Batch, LossFunction, num_examples, split, take, tensors
+from hush.gradients.heap import keep_heap
 from hush.gradients.keeping import kept
 from hush.gradients.methods import METHODS, uses_by
 from hush.gradients.norms import measure
@@ -79,6 +80,7 @@ def clipped_sum(
     trainable = {name: value for name, value in model.named_parameters() if value.requires_grad}
     if not trainable:
         raise InvalidValue("the model has no trainable parameter; set requires_grad on those that should learn.")
+    keep_heap()
     count, units = num_examples(batch), _units(groups, batch)
     if count == 0:
         zeros = {name: torch.zeros_like(value) for name, value in trainable.items()}

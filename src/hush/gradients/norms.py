@@ -8,9 +8,11 @@ import torch
 from torch import Tensor
 
 from hush.gradients.shared import Shared, dots, squared
-from hush.gradients.uses import Few, Lookup, Outer, Rows, Sums, Use
+from hush.gradients.uses import GHOST_AT, Few, Lookup, Outer, Rows, Sums, Use
 
 _WEAK = 1e-3  # below this share of its terms, a squared norm in single precision is off by 1e-4 or more
+_NEAR = 0.5  # ghost norms from this share of their limit on are no quicker than gradients, whose sum is then at hand
+_ROOM = 1 << 27  # bytes that such gradients may take together; where they would take more, the norms are ghost norms
 
 
 def measure(uses: dict[str, list[Use]]) -> dict[str, Tensor]:
@@ -19,12 +21,13 @@ def measure(uses: dict[str, list[Use]]) -> dict[str, Tensor]:
     Norms from products of products lose their digits where an example's gradient is far smaller than what it is made
     of. For such examples the gradient is written out, and both the norm and the sum are taken from it.
     """
-    outers = [use for found in uses.values() for use in found if isinstance(use, Outer) and use.is_ghostly()]
+    share = _ghost_share(uses)
+    outers = [use for found in uses.values() for use in found if isinstance(use, Outer) and use.is_ghostly(share)]
     shared = Shared(side for use in outers for side in use.held())
     del outers
     squares, terms = {}, {}
     for name, found in uses.items():
-        uses[name] = found = _written_out(found)
+        uses[name] = found = _written_out(found, share)
         squares[name], most = _squares(found, shared)
         if most is not None:
             terms[name] = most
@@ -36,10 +39,18 @@ def measure(uses: dict[str, list[Use]]) -> dict[str, Tensor]:
     return squares
 
 
-def _written_out(uses: list[Use]) -> list[Use]:
-    """The gradients themselves where they take no more place than what they are made of: the sum is theirs then."""
+def _ghost_share(uses: dict[str, list[Use]]) -> float:
+    """Up to which share of their limit norms are ghost norms."""
+    alone = [found[0] for found in uses.values() if len(found) == 1]
+    ghosts = [use for use in alone if isinstance(use, Outer) and use.is_ghostly()]
+    near = sum(use.size for use in ghosts if not use.is_ghostly(_NEAR * GHOST_AT))
+    return _NEAR * GHOST_AT if near <= _ROOM else GHOST_AT
+
+
+def _written_out(uses: list[Use], share: float) -> list[Use]:
+    """The gradients themselves where they are quicker than a ghost norm and have room: the sum is theirs then."""
     first = uses[0]
-    is_shared = isinstance(first, Outer) and (first.places == 1 or first.is_ghostly())
+    is_shared = isinstance(first, Outer) and (first.places == 1 or first.is_ghostly(share))
     if len(uses) > 1 or is_shared or not isinstance(first, Outer | Sums):
         return uses
     uses.clear()  # so that nothing is kept twice

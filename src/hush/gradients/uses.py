@@ -23,7 +23,7 @@ from hush.gradients.shared import Shared, dots, squared
 
 _BLOCKWISE = 256  # places from which the half of a symmetric product that is not needed is left out
 _COPY = 2  # a scaled copy costs as much as scaling this many times the elements in place
-_GHOST_AT = 1.0  # ghost norm where T * (d + p) is below this share of d * p, each times T
+GHOST_AT = 1.0  # ghost norm where T * (d + p) is below this share of d * p, each times T
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,15 @@ class Outer:
         """How many places of an example share the parameter."""
         return self.inputs.shape[1]
 
-    def is_ghostly(self) -> bool:
+    def is_ghostly(self, share: float = GHOST_AT) -> bool:
         """Whether the norm is cheaper without the gradients, from products of all pairs of places."""
         d, p = self.inputs.shape[2], self.outputs.shape[2]
-        return self.places > 1 and self.places * (d + p) < _GHOST_AT * d * p
+        return self.places > 1 and self.places * (d + p) < share * d * p
+
+    @property
+    def size(self) -> int:
+        """Bytes that all examples' gradients would take."""
+        return len(self.inputs) * self.inputs.shape[2] * self.outputs.shape[2] * self.outputs.element_size()
 
     def rows(self) -> Tensor:
         """Each example's gradient."""

@@ -28,7 +28,8 @@ from hush.training.team import Team, lost
 if TYPE_CHECKING:
     from hush.training.plan import TrainingPlan
 
-_LARGE = 1 << 18  # a gradient of so many numbers travels for itself; smaller ones share a row
+_LARGE = 1 << 19  # a gradient of so many numbers travels for itself; smaller ones share a row
+_PIECE = 1 << 20  # numbers sent at a time: several pieces on their way together are quicker than one, or than many
 AddNoise = Callable[[dict[str, Tensor]], dict[str, Tensor]]
 
 
@@ -109,7 +110,8 @@ class Whole:
         large = {name: gradients[name].contiguous() for name, value in self._parameters.items() if _goes_alone(value)}
         small = {name: gradients[name] for name in self._parameters if name not in large}
         packs = packed(small)
-        rows = [value.detach().view(-1) for value in large.values()] + list(packs.values())
+        whole = [value.detach().view(-1) for value in large.values()] + list(packs.values())
+        rows = [piece for row in whole for piece in row.split(_PIECE)]
         after = add_noise is not None and self._plan.secure
         if after:
             _add_up(rows)
