@@ -9,13 +9,15 @@ from typing import Any
 import numpy as np
 
 
-def step_of(name: str) -> Callable[[], None]:
-    """One step's clipped gradients, compiled; the first call compiles."""
+def step_of(name: str, size: int) -> Callable[[], None]:
+    """One step's clipped gradients in microbatches of `size`, compiled; the first call compiles."""
     import jax
     from jax_privacy import clipping
 
     values, loss, batch = _MODELS[_key(name)]()
-    function = jax.jit(clipping.clipped_grad(loss, l2_clip_norm=1.0, batch_argnums=tuple(range(1, 1 + len(batch)))))
+    places = tuple(range(1, 1 + len(batch)))
+    pieces = None if size == len(batch[0]) else size
+    function = jax.jit(clipping.clipped_grad(loss, l2_clip_norm=1.0, batch_argnums=places, microbatch_size=pieces))
     batch = tuple(jax.numpy.asarray(array) for array in batch)
 
     def step() -> None:

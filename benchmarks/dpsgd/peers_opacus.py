@@ -14,10 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.dpsgd.models import Row, Transformer
+from hush.gradients.batches import split
 
 
-def hooks(row: Row) -> Callable[[], None]:
-    """One step's clipped gradients by Opacus's hooks, without noise."""
+def hooks(row: Row, size: int) -> Callable[[], None]:
+    """One step's clipped gradients by Opacus's hooks, without noise, in physical batches of `size`."""
     from opacus import GradSampleModule
     from opacus.optimizers import DPOptimizer
 
@@ -30,14 +31,17 @@ def hooks(row: Row) -> Callable[[], None]:
 
     def step() -> None:
         optimizer.zero_grad(set_to_none=True)
-        _losses(row, wrapped, batch).mean().backward()
-        optimizer.clip_and_accumulate()
+        for piece in split(batch, size):
+            _losses(row, wrapped, piece).mean().backward()
+            optimizer.clip_and_accumulate()
+            for parameter in optimizer.params:
+                parameter.grad_sample = None
 
     return step
 
 
 def ghost(row: Row) -> Callable[[], None]:
-    """One step's clipped gradients by Opacus's ghost clipping: two backward passes."""
+    """One step's clipped gradients by Opacus's ghost clipping: two backward passes, and no gradient of one example."""
     from opacus.grad_sample import GradSampleModuleFastGradientClipping
     from opacus.optimizers import DPOptimizerFastGradientClipping
     from opacus.utils.fast_gradient_clipping_utils import DPTensorFastGradientClipping

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,8 +17,7 @@ from torch import Tensor
 _MARK = "_hush_layout"
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(NamedTuple):
     """The batch's place: `axis`, whose extent is outer * batch * inner."""
 
     axis: int

@@ -59,7 +59,7 @@ def _attempt(
     if hooked:
         raise NoRule(f"{', '.join(hooked)}: a hook on a parameter's gradient runs only where gradients are looped.")
     with kept(model, batch) as own:
-        return _ATTEMPTS[name](model, loss_fn, own)
+        return _by_tape(model, trainable, loss_fn, own) if name == "tape" else vectorized.uses(model, loss_fn, own)
 
 
 def _say(model: nn.Module, name: str, reason: BaseException) -> None:
@@ -100,14 +100,13 @@ def taped(
     return tape, losses
 
 
-def _by_tape(model: nn.Module, loss_fn: LossFunction, batch: Batch) -> dict[str, list[Use]]:
-    tape, losses = taped(model, loss_fn, batch)
+def _by_tape(
+    model: nn.Module, trainable: Mapping[str, nn.Parameter], loss_fn: LossFunction, batch: Batch
+) -> dict[str, list[Use]]:
+    tape, losses = taped(model, loss_fn, batch, parameters=trainable)
     with torch.no_grad():
         uses = tape.uses()
     if not uses:  # no parameter was used: every gradient is zero
         name, value = next(iter(tape.parameters.items()))
         return {name: [Rows(value.new_zeros(len(losses), *value.shape))]}
     return uses
-
-
-_ATTEMPTS = {"tape": _by_tape, "vectorized": vectorized.uses}
