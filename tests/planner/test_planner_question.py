@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 from planner_server import PLAN
 
 from hush import Budget, accounting, events
+from hush.accounting.exact import answer, report
 from hush.errors import HushError, Unreachable
 from hush.planner import answers
-from hush.planner.axes import axis_of
+from hush.planner.axes import Distance, axis_of
+from hush.planner.looks import FINE, Look, level_of
 from hush.planner.question import Question, read
 from hush.planner.solve import cost, exact_cost, forget, settle
 from hush.privacy import Guarantee, round_up
@@ -181,13 +183,41 @@ def test_what_is_found_does_not_depend_on_what_was_asked_before(find: str) -> No
         assert answer.epsilon == library(found).epsilon <= 3
 
 
-@pytest.mark.parametrize("plan", [{}, SMALL], ids=["ordinary", "small"])
+@pytest.mark.parametrize("plan", [{}, SMALL, LARGE], ids=["ordinary", "small", "large"])
 @pytest.mark.parametrize("find", ["num_examples", "expected_batch_size", "epochs", "noise_multiplier"])
 def test_a_search_asks_the_exact_accountant_once_or_twice(find: str, plan: dict[str, Any]) -> None:
     for factor in (1.0, 0.3, 1.7, 4.0):
         forget()
         settle(asked(**{**plan, "epsilon": 3 * factor, "find": find}))
         assert exact_cost.cache_info().misses <= 2
+
+
+@pytest.mark.parametrize("plan", [{}, SMALL, LARGE], ids=["ordinary", "small", "large"])
+@pytest.mark.parametrize("find", ["num_examples", "expected_batch_size", "epochs", "noise_multiplier"])
+def test_while_dragging_a_search_asks_the_exact_accountant_about_once(find: str, plan: dict[str, Any]) -> None:
+    forget()
+    question = asked(**{**plan, "find": find})
+    settle(question)
+    exact_cost.cache_clear()
+    for move in range(1, 21):
+        settle(replace(question, delta=question.delta * 10 ** (move / 60)))
+    assert exact_cost.cache_info().misses <= 26
+
+
+def test_a_look_foresees_the_cost_beside_it() -> None:
+    """With the slopes of a rule, up to the square of the way; with steps and sampling both changed."""
+    for plan in ({}, SMALL, LARGE):
+        here = asked(**plan)
+        found = report.rough(here.event, delta=here.delta, relation=here.relation, near=cost(here).epsilon)
+        assert found is not None
+        look = Look.by(here, found, FINE, None)
+        for change in ({"epochs": here.epochs * 1.02}, {"noise_multiplier": here.noise_multiplier * 0.99}):
+            there = replace(here, **change)
+            rise = level_of(cost(there).epsilon, there.delta) - level_of(cost(here).epsilon, here.delta)
+            assert look.rise_to(Distance.of(there)) == pytest.approx(rise, rel=0.05)
+        there = replace(here, expected_batch_size=round(here.expected_batch_size * 1.01))
+        rise = level_of(cost(there).epsilon, there.delta) - level_of(cost(here).epsilon, here.delta)
+        assert look.rise_to(Distance.of(there)) == pytest.approx(rise, rel=0.05)
 
 
 @given(
@@ -222,6 +252,23 @@ def test_found_delta_is_the_librarys() -> None:
     found, answer = settle(question)
     assert found.delta == answer.delta == accounting.delta(question.event, epsilon=3.0).delta
     assert library(found).epsilon == pytest.approx(3.0, rel=1e-6)
+
+
+@pytest.mark.parametrize("noise", [1.0, 1.57, 50.0])
+def test_a_delta_that_nobody_tells_apart_is_1e_30(noise: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answer, "_grid", lambda: pytest.fail("the loss grid was asked"))
+    question = asked(**{**LARGE, "noise_multiplier": noise, "find": "delta"})
+    found, guarantee = settle(question)
+    assert (found.delta, guarantee.delta_lower, guarantee.epsilon) == (1e-30, 0.0, 8.0)
+    assert library(found).epsilon <= 8.0
+    shown = answers.numbers(question)
+    assert (shown["found_text"], shown["inside"]) == ("1e-30", True)
+    assert "1e-30" in shown["methods"][0]["notes"][0]
+
+
+def test_a_delta_of_1_is_no_promise() -> None:
+    with pytest.raises(Unreachable, match="no promise"):
+        settle(asked(find="delta", noise_multiplier=0.05, epsilon=1e-6, epochs=1e4))
 
 
 @pytest.mark.parametrize(

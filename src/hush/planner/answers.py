@@ -73,6 +73,8 @@ def _shown(field: str, value: float) -> str:
     """A number that was found, rounded to where the training stays inside its target."""
     if field in ("num_examples", "expected_batch_size"):
         return str(int(value))
+    if field == "delta":
+        return _short(value)
     return round_down(value) if field == "epochs" else round_up(value)
 
 

@@ -68,17 +68,23 @@ class Axis:
 
 
 class Distance(NamedTuple):
-    """log mu of a training, as if parts of a step could be taken; and what whole steps add to it."""
+    """log mu of a training: the sum of what sampling, steps and noise give."""
 
-    smooth: float
-    teeth: float
+    prob: float
+    steps: float
+    noise: float
 
     @classmethod
     def of(cls, asked: Question) -> Distance:
         """By the central limit theorem."""
-        steps = asked.epochs * asked.num_examples / asked.expected_batch_size
-        smooth = math.log(asked.sampling_prob) + (math.log(steps) + _log_rise(asked.noise_multiplier)) / 2
-        return cls(smooth, math.log(asked.steps / steps) / 2)
+        noise = _log_rise(asked.noise_multiplier) / 2
+        return cls(math.log(asked.sampling_prob), math.log(asked.steps) / 2, noise)
+
+    @staticmethod
+    def noise_slope(noise: float) -> float:
+        """The growth of the noise's part with log noise."""
+        square = min(noise**-2, _MOST_EXPONENT)
+        return square / math.expm1(-square)
 
 
 def _log_rise(noise: float) -> float:

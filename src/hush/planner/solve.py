@@ -24,17 +24,19 @@ from hush.accounting.calibrate import sampled_gaussian
 from hush.accounting.exact import report
 from hush.errors import Unreachable
 from hush.planner.axes import Distance, axis_of
+from hush.planner.looks import FINE, ROUGH, Look, level_of
 from hush.planner.question import Question
 from hush.privacy import Guarantee, Relation
 
-_NEAR = 1e-5  # a guess so near the target needs no second one
-_FAR = 1e-2  # distance over which whole steps do not count
-_LEVEL = 1e-9  # difference of whole steps that is none
+# What a line misses is about the square of the way along it, and less where the slopes' change is known: where that is
+# well below the rise to the next place, no second guess is needed.
+_STRAIGHT, _CURVED = 0.4, 2.0
+_COARSE, _AFAR = 0.005, 0.1  # a level so near the target is near enough for a rough rule; and from so far it is not
+_LEAST_DELTA = 1e-30  # a smaller delta is not told apart from this one, which promises as much to anybody
 _LONGEST = 1.2  # stride, doubled with every exact look
 _LARGE = 0.05  # a rise to the next place over which a line is not believed
-_SURE = 0.2  # share of a step's rise by which the next place must be outside to be believed
-_QUICK, _MOST_LOOKS = 6, 200  # looks along the secant, and in all
-_FLATTEST, _STEEPEST = 0.02, 5.0  # of the search's slope
+_SURE, _UNSURE = 0.03, 0.2  # share of a step's rise by which the next place must be outside to be believed
+_QUICK, _MOST_CHEAP, _MOST_LOOKS = 6, 12, 200  # looks along the line, at the saddle point, and in all
 
 
 def settle(asked: Question) -> tuple[Question, Guarantee]:
@@ -47,7 +49,7 @@ def settle(asked: Question) -> tuple[Question, Guarantee]:
         return _with_delta(asked)
     if asked.find == "epsilon":
         answer = cost(asked)
-        _Search.remember(Distance.of(asked), _level(answer.epsilon, asked.delta))
+        _Search.remember(Look.at(asked, answer.epsilon))
         return asked, answer
     search = _Search(asked)
     found = search.axis.at(search.edge())
@@ -74,15 +76,15 @@ def exact_cost(
 def forget() -> None:
     """Answer the next question as if it were the first. Answers do not depend on that, only the time they take."""
     exact_cost.cache_clear()
-    _Search.lag = 0.0
-    _Search.slopes.clear()
+    _Search.before = None
 
 
 def _with_delta(asked: Question) -> tuple[Question, Guarantee]:
-    answer = accounting.delta(asked.event, epsilon=asked.epsilon, relation=asked.relation)
-    if not 1e-300 <= answer.delta < 1:
-        where = "1: that is no promise" if answer.delta >= 1 else "below 1e-300"
-        raise Unreachable(f"at epsilon {asked.epsilon:g} delta is {where}; change the target or the noise.")
+    answer = report.delta_guarantee(asked.event, epsilon=asked.epsilon, relation=asked.relation, least=_LEAST_DELTA)
+    if answer.delta >= 1:
+        raise Unreachable(
+            f"at epsilon {asked.epsilon:g} delta is 1: that is no promise; change the target or the noise."
+        )
     return replace(asked, delta=answer.delta), answer
 
 
@@ -105,58 +107,39 @@ def last_inside(is_inside: Callable[[int], bool], start: int, last: int) -> int:
     return low
 
 
-def _level(epsilon: float, delta: float) -> float:
-    """log of about the mu at which one Gaussian release costs epsilon: epsilon = mu^2 / 2 + mu sqrt(2 log 1/delta).
-
-    The difference of roots is written as a quotient, which keeps its digits.
-    """
-    if not 0 < epsilon < math.inf:
-        return math.inf if epsilon else -math.inf
-    tail = math.sqrt(-2 * math.log(delta))
-    return math.log(2 * epsilon / (tail + math.sqrt(tail**2 + 2 * epsilon)))
-
-
 class _Search:
-    """The last place on an axis that is inside the target.
+    """The last place on an axis that is inside the target."""
 
-    A place has a distance by the central limit theorem, and its epsilon speaks of one too, the level. The two rise
-    nearly alike, so that a secant through them needs few looks.
-    """
-
-    # What the last searches saw, for the next to start with: how far a distance lies above its level, and the slopes.
-    lag = 0.0
-    slopes: ClassVar[dict[str, float]] = {}
+    before: ClassVar[Look | None] = None  # the last look of all searches, for the next to start with
 
     def __init__(self, asked: Question) -> None:
         self.asked, self.axis = asked, axis_of(asked)
-        self._goal = _level(asked.epsilon, asked.delta)
-        # Of the level, by the smooth distance; and at a fixed number of steps.
-        self._slope, self._tooth = _Search.slopes.get(asked.find, 1.0), math.nan
-        self._last: tuple[int, Distance, float] | None = None  # steps, distance and level of the last look
+        self._goal = level_of(asked.epsilon, asked.delta)
 
     @classmethod
-    def remember(cls, distance: Distance, level: float) -> None:
+    def remember(cls, look: Look) -> None:
         """Let the next search start from here."""
-        if math.isfinite(level):
-            cls.lag = distance.smooth - level
+        if math.isfinite(look.level):
+            cls.before = look
 
     def edge(self) -> int:
         """The place, itself looked at exactly and inside."""
-        low, high, place, width = -1, self.axis.last + 1, self._aim(), math.inf
-        for look in range(_MOST_LOOKS):
+        low, high, width = -1, self.axis.last + 1, math.inf
+        place, look = self._aim()
+        for count in range(_MOST_LOOKS):
             spent = cost(self.axis.at(place)).epsilon
-            self._learn(place, spent)
+            look = self._seen(place, spent, look)
             if spent <= self.asked.epsilon:
                 low = place
-                if high - low <= 1 or self._leaves(place, spent):
+                if high - low <= 1 or self._leaves(place, look):
                     return place
             else:
                 high = place
             if high - low <= 1:
                 break
-            there = self._ahead(place, spent, _LONGEST * 2**look)
+            there = self._ahead(place, look, _LONGEST * 2**count)
             there = max(there, place + 1) if place == low else min(there, place - 1)
-            if look >= _QUICK:  # a secant that strays: halve what is left, every second time
+            if count >= _QUICK:  # a line that strays: halve what is left, every second time
                 there = self.axis.between(max(low, 0), min(high, self.axis.last)) if high - low > width / 2 else there
                 width = high - low
             place = min(max(there, low + 1), high - 1)
@@ -168,57 +151,85 @@ class _Search:
             "choose a larger target or change another setting."
         )
 
-    def _aim(self) -> int:
-        """About where the edge is, by guesses."""
-        place = self.axis.inside(self._goal + _Search.lag)
-        for _ in range(_QUICK):
-            spent = self._guess(place)
-            self._learn(place, spent)
-            here, place = place, max(self._ahead(place, spent), 0)
-            if place == here or abs(spent / self.asked.epsilon - 1) < _NEAR or not math.isfinite(spent):
+    def _aim(self) -> tuple[int, Look | None]:
+        """About where the edge is, by guesses, and the last of them: by the saddle point from far, then by a rule."""
+        look = _Search.before
+        place = self.axis.inside(self._goal) if look is None else max(self._ahead(-1, look), 0)
+        if look is None or look.grade < FINE or abs(look.level - self._goal) > _AFAR:
+            place, look = self._approach(self._saddle, _MOST_CHEAP, place, look)
+        return self._approach(self._guess, _QUICK, place, look)
+
+    def _approach(
+        self, guess: Callable[[int, Look | None], Look | None], most: int, place: int, look: Look | None
+    ) -> tuple[int, Look | None]:
+        """The edge by guesses of one kind, until the line through the last is good enough for the next kind."""
+        low, high = -1, self.axis.last + 1
+        for count in range(most):
+            found = guess(place, look)
+            if found is None:
                 break
-        return place
+            look, here = found, place
+            low, high = (here, high) if look.level <= self._goal else (low, here)
+            place = max(self._ahead(here, look, _LONGEST * 2**count), 0)
+            if self._is_near(look, here, place):
+                break
+            if not low < place < high:  # where it was already: the slopes change too much for a line
+                place = self.axis.between(max(low, 0), min(high, self.axis.last))
+        return place, look
 
-    def _learn(self, place: int, spent: float) -> None:
-        """The slopes from the last look to this one, where they differ by enough."""
-        asked, before = self.axis.at(place), self._last
-        self._last = asked.steps, Distance.of(asked), _level(spent, self.asked.delta)
-        self.remember(*self._last[1:])
-        if before is None or not math.isfinite(rise := self._last[2] - before[2]):
-            return
-        far, teeth = self._last[1].smooth - before[1].smooth, self._last[1].teeth - before[1].teeth
-        if abs(far) > _FAR or (abs(teeth) < _LEVEL and abs(far) > _NEAR):
-            self._slope = _Search.slopes[asked.find] = min(max(rise / far, _FLATTEST), _STEEPEST)
-        elif asked.steps == before[0] and abs(far) > _NEAR / 2:
-            self._tooth = min(max(rise / (far + teeth), _FLATTEST), _STEEPEST)
+    def _is_near(self, look: Look, here: int, place: int) -> bool:
+        """Whether the line through this look, which was taken here, surely hits the place."""
+        if place == here or not math.isfinite(look.level):
+            return True
+        if look.grade < FINE:
+            return abs(place - here) <= 1 or abs(look.level - self._goal) < _COARSE
+        width = abs(look.rise_to(self._distance(min(place + 1, self.axis.last))) - look.rise_to(self._distance(place)))
+        return (look.level - self._goal) ** 2 < (_CURVED if look.curve else _STRAIGHT) * width
 
-    def _rise(self, here: Distance, there: Distance) -> float:
-        """How much higher the level should be there."""
-        by_steps = max(2 * self._tooth - self._slope, 0.0) if self._tooth == self._tooth else self._slope
-        return self._slope * (there.smooth - here.smooth) + by_steps * (there.teeth - here.teeth)
-
-    def _guess(self, place: int) -> float:
+    def _saddle(self, place: int, before: Look | None) -> Look | None:
         asked = self.axis.at(place)
-        found = report.guess(asked.event, delta=asked.delta, relation=asked.relation, near=asked.epsilon)
-        return found if found > 0 else cost(asked).epsilon
+        found = report.rough(asked.event, delta=asked.delta, relation=asked.relation)
+        return None if found is None else Look.by(asked, found, ROUGH, before)
 
-    def _ahead(self, place: int, spent: float, longest: float = _LONGEST) -> int:
-        """The edge as a line through this place sees it; -1 where it sees none. Steps are whole: the line has teeth."""
-        level, here = _level(spent, self.asked.delta), self._distance(place)
-        if not math.isfinite(level):
-            return place // 2 if level > 0 else (place + self.axis.last) // 2
-        rest = self._goal - level
-        start = self.axis.inside(here.smooth + min(max(rest / self._slope, -longest), longest))
-        if abs(rest) > longest * self._slope:
+    def _guess(self, place: int, before: Look | None) -> Look:
+        asked = self.axis.at(place)
+        found = report.rough(asked.event, delta=asked.delta, relation=asked.relation, near=asked.epsilon)
+        if found is None:
+            return self._seen(place, cost(asked).epsilon, before)
+        look = Look.by(asked, found, FINE, before)
+        self.remember(look)
+        return look
+
+    def _seen(self, place: int, spent: float, before: Look | None) -> Look:
+        """An exact look, with what is known of the slopes."""
+        look = Look.at(self.axis.at(place), spent)
+        look = look if before is None else look.after(before)
+        self.remember(look)
+        return look
+
+    def _ahead(self, place: int, look: Look, longest: float = _LONGEST) -> int:
+        """The edge as a line through this look sees it; -1 where it sees none. Steps are whole: the line has teeth."""
+        rest, here = self._goal - look.level, sum(look.distance)
+        if not math.isfinite(rest):
+            return place // 2 if rest < 0 else (place + self.axis.last) // 2
+        stride, slope = 0.0, 1.0
+        for _ in range(3):
+            stride = min(max(rest / slope, -longest), longest)
+            start = self.axis.inside(here + stride)
+            there = self._distance(start)
+            far = sum(there) - here
+            slope = look.rise_to(there) / far if abs(far) > 1e-9 else slope
+        if abs(stride) >= longest or look.grade == ROUGH:
             return start
-        return last_inside(lambda there: self._rise(here, self._distance(there)) <= rest, start, self.axis.last)
+        return last_inside(lambda there: look.rise_to(self._distance(there)) <= rest, start, self.axis.last)
 
-    def _leaves(self, place: int, spent: float) -> bool:
+    def _leaves(self, place: int, look: Look) -> bool:
         """Whether the next place is clearly outside, or there is none."""
         if place == self.axis.last:
             return True
-        rise = self._rise(self._distance(place), self._distance(place + 1))
-        return abs(rise) < _LARGE and _level(spent, self.asked.delta) + rise - self._goal > _SURE * abs(rise)
+        rise = look.rise_to(self._distance(place + 1))
+        share = _SURE if look.grade == FINE else _UNSURE
+        return abs(rise) < _LARGE and look.level + rise - self._goal > share * abs(rise)
 
     def _distance(self, place: int) -> Distance:
         return Distance.of(self.axis.at(place))

@@ -11,6 +11,7 @@ from hush.accounting import rdp
 from hush.accounting.exact import search, single
 from hush.accounting.exact.phases import Direction
 from hush.accounting.exact.reading import Reading, read
+from hush.accounting.exact.rough import Rough
 from hush.accounting.exact.transforms import UNIT
 from hush.events import ApproximateDP, Event, Laplace, PureDP, RandomizedResponse, flat
 from hush.privacy import Relation
@@ -60,9 +61,12 @@ def _epsilon_of(reading: Reading, relation: Relation, delta: float) -> tuple[Int
 
 
 def delta_interval(
-    event: Event, *, epsilon: float, relation: Relation, reading: Reading | None = None
+    event: Event, *, epsilon: float, relation: Relation, reading: Reading | None = None, least: float = 0.0
 ) -> tuple[Interval, str]:
-    """(lower, upper) of the smallest delta at epsilon, and the way it was found. `reading` is the event's, if known."""
+    """(lower, upper) of the smallest delta at epsilon, and the way it was found. `reading` is the event's, if known.
+
+    A delta that is surely at most `least` is not worked out further.
+    """
     reading = reading or read(event, relation)
     if not reading.is_private:
         return (1.0, 1.0), "no privacy at all"
@@ -76,21 +80,28 @@ def delta_interval(
     curve = single.curve_of(reading.phases, relation)
     if curve is not None:
         return _with_failures(reading, single.delta_at(curve, epsilon)), "closed form"
-    found = search.delta_interval(reading.phases, _first(relation), epsilon)
+    found = search.delta_interval(reading.phases, _first(relation), epsilon, least)
     if relation != "replace_one" and not search.is_below(reading.phases, "add", epsilon, found[1]):
-        found = _worse(found, search.delta_interval(reading.phases, "add", epsilon))
+        found = _worse(found, search.delta_interval(reading.phases, "add", epsilon, least))
+    if found[1] <= least and reading.log_intact == 0:
+        return found, "contour"
     found = _with_failures(reading, found)
     if found[1] * (1 - _WIDE) <= found[0]:
         return found, "contour"
     return _meet(found, _grid().delta_interval(event, epsilon=epsilon, relation=relation)), "contour and loss grid"
 
 
-def likely_epsilon(event: Event, *, delta: float, relation: Relation, near: float) -> float:
-    """About epsilon at delta, if it lies near there, by a short rule without any bound: only a guess, or NaN."""
+def likely_epsilon(event: Event, *, delta: float, relation: Relation, near: float | None) -> Rough | None:
+    """About epsilon at delta, if it lies near there, by a short rule without any bound: only a guess, or None.
+
+    Where nothing is known of the place, to a percent or so.
+    """
     reading = read(event, relation)
     served = reading.is_private and reading.log_intact == 0 and not _is_extreme(reading) and _has_contour(reading)
     if not served or delta <= 0 or not len(reading.phases.times):
-        return math.nan
+        return None
+    if near is None:
+        return search.saddle_epsilon(reading.phases, _first(relation), delta)
     return search.likely_epsilon(reading.phases, _first(relation), delta, near)
 
 

@@ -15,13 +15,13 @@ import numpy as np
 
 from hush.accounting.exact.contour import Sum
 from hush.accounting.exact.decay import steepest_tail
-from hush.accounting.exact.logs import log_one_plus
-from hush.accounting.exact.nodes import TooManyNodes
+from hush.accounting.exact.logs import log_complex, log_one_plus
+from hush.accounting.exact.nodes import Nodes, TooManyNodes
 from hush.accounting.exact.path import Path
 from hush.accounting.exact.phases import Floats
 from hush.accounting.exact.transforms import UNIT, Complexes, Whole
 
-_BEND = 0.15  # b, and how far on either side of it the neighbouring hyperbolas lie
+BEND = 0.15  # b, and how far on either side of it the neighbouring hyperbolas lie
 _RIGHT, _LEFT = 1.5, 8.0  # how far the integrand may rise on the real axis up to the neighbours, in powers of e
 _REACHES = np.exp(np.linspace(-4.0, 1.8, 48))  # orders looked at, over about the best one
 _PLACES = np.linspace(0.0, 1.0, 33)
@@ -42,11 +42,11 @@ class Hyperbola:
 
     def at(self, x: Complexes | Floats) -> Complexes:
         """The points z."""
-        return np.asarray(self.start + self.scale * np.sin(_BEND + 1j * x))
+        return np.asarray(self.start + self.scale * np.sin(BEND + 1j * x))
 
     def log_speed(self, x: Complexes | Floats) -> Complexes:
         """log of dz / (i dx)."""
-        return np.asarray(np.log(self.scale * np.cos(_BEND + 1j * x)))
+        return log_complex(np.asarray(self.scale * np.cos(BEND + 1j * x)))
 
 
 class Bent(Sum):
@@ -71,12 +71,12 @@ class Bent(Sum):
 
 def bent(part: Whole, epsilon: float, digits: float, saddle: float) -> Bent | None:
     """The contour for an answer near epsilon; None where rounding would spoil it or it would be too much work."""
-    shape = _shape(part, epsilon, saddle)
+    shape = shape_of(part, epsilon, saddle)
     if shape is None:
         return None
     hyperbola, swell, steepness = shape
-    step = 2 * math.pi * _BEND / (digits + swell + steepness)
-    end = _end(part, hyperbola, epsilon, digits + 3) if swell < LARGEST_SWELL else None
+    step = 2 * math.pi * BEND / (digits + swell + steepness)
+    end = end_of(part, hyperbola, epsilon, digits + 3) if swell < LARGEST_SWELL else None
     if end is None or end / step > _MOST_NODES:
         return None
     try:
@@ -87,7 +87,7 @@ def bent(part: Whole, epsilon: float, digits: float, saddle: float) -> Bent | No
         return None
 
 
-def _shape(part: Whole, epsilon: float, saddle: float) -> tuple[Hyperbola, float, float] | None:
+def shape_of(part: Whole, epsilon: float, saddle: float) -> tuple[Hyperbola, float, float] | None:
     """The hyperbola between two orders at which the integrand is little above its least."""
     orders = _REACHES * saddle
     heights = part.log_moments(orders) - orders * epsilon - np.log(orders * (orders + 1)) - part.nodes.log_delta
@@ -100,18 +100,18 @@ def _shape(part: Whole, epsilon: float, saddle: float) -> tuple[Hyperbola, float
     left = least - (int(np.argmax(near)) - 1 if near.any() else len(near) - 1)
     if not left < right:
         return None
-    start, scale = float(orders[left]), float(orders[right] - orders[left]) / math.sin(2 * _BEND)
-    centre = start + scale * math.sin(_BEND)
+    start, scale = float(orders[left]), float(orders[right] - orders[left]) / math.sin(2 * BEND)
+    centre = start + scale * math.sin(BEND)
     swell = max(float(heights[least]) + math.log(centre), 0.0)
     return Hyperbola(start, scale), swell, max(float(heights[left] - heights[least]), 2.0)
 
 
-def _end(part: Whole, hyperbola: Hyperbola, epsilon: float, digits: float) -> float | None:
+def end_of(part: Whole, hyperbola: Hyperbola, epsilon: float, digits: float) -> float | None:
     """About the x from which on the integrand is below e^-digits of delta."""
     log_delta, centre = part.nodes.log_delta, float(hyperbola.at(np.zeros(1))[0].real)
     log_moment = part.tilt_to(centre)
     drop = digits + max(log_moment - centre * epsilon - log_delta, 0.0)
-    longest = math.acosh(1 + drop / (epsilon * hyperbola.scale * math.sin(_BEND)))
+    longest = math.acosh(1 + drop / (epsilon * hyperbola.scale * math.sin(BEND)))
     x = longest * _PLACES
     z = hyperbola.at(x)
     sizes = part.log_sizes(z.imag) + log_moment - z.real * epsilon - np.log(np.abs(z * (z + 1)))
@@ -119,14 +119,19 @@ def _end(part: Whole, hyperbola: Hyperbola, epsilon: float, digits: float) -> fl
     return float(x[min(int(above[-1]) + 1, len(x) - 1)]) if len(above) else None
 
 
+def lowest_of(nodes: Nodes) -> Floats:
+    """The heights up to which the losses' own line serves, per phase."""
+    assert nodes.far is not None
+    room = nodes.far + 3 + (np.log(nodes.prob) - nodes.shift**2 / 2) / nodes.shift
+    return np.asarray(_LOW * np.maximum(room, 0.0) / nodes.shift)
+
+
 class _Plain:
     """The losses' own line: low on the contour it is good enough, and a lifted path would cancel."""
 
     def __init__(self, part: Whole, exponent: float) -> None:
         nodes = part.nodes
-        assert nodes.far is not None
-        room = nodes.far + 3 + (np.log(nodes.prob) - nodes.shift**2 / 2) / nodes.shift
-        self.low = _LOW * np.maximum(room, 0.0) / nodes.shift
+        self.low = lowest_of(nodes)
         self.powers = exponent + np.log(nodes.times)
         self.path = Path(nodes, 0.0, self.powers, self.low)
 
@@ -148,7 +153,7 @@ class _Rule:
         beyond = self._beyond(epsilon)
         if beyond is None:
             return None
-        count, shift = len(self.x), 1j * _BEND
+        count, shift = len(self.x), 1j * BEND
         sparse = self.x[::3]
         x = np.concatenate([self.x, sparse + shift, sparse - shift, self.stop + shift * _ACROSS])
         z = self.hyperbola.at(x)
@@ -164,12 +169,12 @@ class _Rule:
 
     @property
     def _turns(self) -> float:
-        return 2 * math.pi * _BEND / self.step
+        return 2 * math.pi * BEND / self.step
 
     def _log_ends(self) -> Floats:
         """log weights of points across the end, where the integrand is about exponential between two of them."""
         return np.asarray(
-            math.log(2 * _BEND * (_ACROSS[1] - _ACROSS[0])) - np.log1p(np.exp(self._turns * np.abs(_ACROSS)))
+            math.log(2 * BEND * (_ACROSS[1] - _ACROSS[0])) - np.log1p(np.exp(self._turns * np.abs(_ACROSS)))
         )
 
     def _log_terms(self, z: Complexes, count: int) -> tuple[Complexes, Floats]:
@@ -181,7 +186,7 @@ class _Rule:
         share = np.log1p(error / np.maximum(np.abs(1 + excess[:count]), 1e-300)) @ times
         reach = sum(number * loss.largest for loss, number in part.nodes.phases.bounded)
         rounding = 16 + 4 * np.abs(log_power[:count]) + 4 * np.abs(rest[:count]) + 16 * reach * np.abs(z[:count])
-        return log_power - np.log(z * (z + 1)), np.expm1(np.minimum(share, _LARGEST)) + UNIT * rounding
+        return log_power - log_complex(z * (z + 1)), np.expm1(np.minimum(share, _LARGEST)) + UNIT * rounding
 
     def _transforms(self, z: Complexes, count: int) -> tuple[Complexes, Floats]:
         """The steps' transforms by the path that serves, and the first `count` values' errors."""
@@ -191,10 +196,10 @@ class _Rule:
             rows = np.asarray(wanted.any(axis=1))
             if not rows.any():
                 continue
-            here, noise = path.excess(z[rows])
-            excess[wanted] = here[wanted[rows]]
             main = np.nonzero(rows[:count])[0]
-            bound = path.quadrature(z[main]) + noise[: len(main)]
+            here, noise = path.excess(z[rows], len(main))
+            excess[wanted] = here[wanted[rows]]
+            bound = path.quadrature(z[main]) + noise
             error[wanted[:count]] = bound[wanted[main]]
         return excess, error
 

@@ -20,6 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hush.accounting.exact.decay import Reach, first_height, jumps_reach, reach_along, whole_reach
+from hush.accounting.exact.logs import log_complex
 from hush.accounting.exact.phases import Floats
 from hush.accounting.exact.transforms import UNIT, Complexes, Jumps, Waves, Whole
 
@@ -29,6 +30,7 @@ _MOST_ROUNDS = 30  # of Newton's method: more are only needed where rounding hid
 _SLIGHT = 1e-4  # an error below this share of delta is not what hides the truth
 _LARGEST = 690.0  # exponents above this overflow
 _LARGEST_SWELL = 34.0  # where the terms exceed delta by more than e^34, rounding leaves nothing of it
+_HASTY_WORK = 2e5  # who is ready for no more leaves transforms that fall too slowly to another way
 _PATIENT_WORK = 5e6  # who is ready for that much work also searches longer for a bound on the tail
 
 
@@ -89,10 +91,10 @@ def line_of(
     `constants` are the part's `log_chernoff` at the orders.
     """
     log_delta = part.nodes.log_delta
-    grid, constants = _from_zero(orders, constants)
+    grid, constants = from_zero(orders, constants)
     if len(grid) < 3:
         return None
-    c, period = _abscissa(grid, constants, epsilon, log_delta, digits)
+    c, period = abscissa(grid, constants, epsilon, log_delta, digits)
     log_moment = part.tilt_to(c)
     swell = log_moment - c * epsilon - log_delta
     if swell > _LARGEST_SWELL:
@@ -101,7 +103,10 @@ def line_of(
     target = max(digits + swell - math.log(c), 2.0)
     highest = 2 * math.pi * most_work / (period * len(part.nodes.u))
     tries = 10 if most_work > _PATIENT_WORK else 8
-    reach = jumps_reach(part, target) if isinstance(part, Jumps) else whole_reach(part, target, highest, tries)
+    if isinstance(part, Jumps):
+        reach = jumps_reach(part, target)
+    else:
+        reach = whole_reach(part, target, highest, tries, is_hasty=most_work <= _HASTY_WORK)
     if reach is None or reach[0] > highest:
         return None
     return _line(part, grid, constants, log_moment, period, reach)
@@ -109,10 +114,10 @@ def line_of(
 
 def likely_height(part: Whole, orders: Floats, constants: Floats, epsilon: float, digits: float) -> float | None:
     """About the height of the part's line for an answer near epsilon, if the tilted loss were normal."""
-    grid, constants = _from_zero(orders, constants)
+    grid, constants = from_zero(orders, constants)
     if len(grid) < 3:
         return None
-    c, _ = _abscissa(grid, constants, epsilon, part.nodes.log_delta, digits)
+    c, _ = abscissa(grid, constants, epsilon, part.nodes.log_delta, digits)
     target = max(digits + part.tilt_to(c) - c * epsilon - part.nodes.log_delta - math.log(c), 2.0)
     return first_height(part, target)
 
@@ -154,28 +159,7 @@ def _mirrors(line: Line, part: Whole, log_moment: float, epsilon: float, digits:
         yield Sum([_line(part, _NO_ORDERS, _NO_ORDERS, log_moment, line.period, own)])
 
 
-def rough_epsilon(part: Whole, orders: Floats, constants: Floats, epsilon: float) -> float | None:
-    """epsilon by a short rule without any bound, as a guess; None where its terms have not died out."""
-    log_delta = part.nodes.log_delta
-    grid, constants = _from_zero(orders, constants)
-    if len(grid) < 3:
-        return None
-    c, period = _abscissa(grid, constants, epsilon, log_delta, 12.0)
-    log_moment = part.tilt_to(c)
-    count = min(math.ceil(12 / math.sqrt(max(part.variance(), 1e-300)) * period / (2 * math.pi)), 500)
-    heights: Floats = 2 * math.pi / period * np.arange(count + 2, dtype=np.float64)
-    z: Complexes = np.asarray(c + 1j * heights, dtype=np.complex128)
-    log_terms = part.log_along(heights) + (log_moment - math.log(period)) - np.log(z * (z + 1))
-    log_terms[1:] += math.log(2)
-    rail, reach = Rail(z, period, z, 0.0), Reach(0.0, 0.0, 0.0)
-    line = Line(z, log_terms, grid, grid, period, -math.inf, -math.inf, 0.0, part, rail, reach, None)
-    total = Sum([line])
-    found = total.solve(math.exp(log_delta), epsilon)
-    last = math.exp(min(float(log_terms[-1].real) - c * found, 600.0))
-    return found if found > 0 and last * count < 0.05 * math.exp(log_delta) else None
-
-
-def _from_zero(orders: Floats, constants: Floats) -> tuple[Floats, Floats]:
+def from_zero(orders: Floats, constants: Floats) -> tuple[Floats, Floats]:
     """Orders with finite constants, and order 0 with the constant 0 before them."""
     finite = np.isfinite(constants)
     if not finite.all():
@@ -185,7 +169,7 @@ def _from_zero(orders: Floats, constants: Floats) -> tuple[Floats, Floats]:
     return both[0], both[1]
 
 
-def _abscissa(grid: Floats, constants: Floats, epsilon: float, log_delta: float, digits: float) -> tuple[float, float]:
+def abscissa(grid: Floats, constants: Floats, epsilon: float, log_delta: float, digits: float) -> tuple[float, float]:
     """The order with the shortest period that keeps the aliases below e^-digits of delta, and that period."""
     swell = constants - grid * epsilon - log_delta
     need = np.maximum(swell + digits + 1, 1e-9)
@@ -224,7 +208,7 @@ def _line(part: Whole | Jumps, grid: Floats, constants: Floats, log_moment: floa
     heights: Floats = step * np.arange(count + 1, dtype=np.float64)
     z: Complexes = np.asarray(c + 1j * heights, dtype=np.complex128)
     kernel = z * (z + 1)
-    log_kernel: Complexes = np.asarray(-math.log(period) - np.log(kernel), dtype=np.complex128)
+    log_kernel: Complexes = np.asarray(-math.log(period) - log_complex(kernel))
     log_kernel[1:] += _LOG_TWO
     rail = Rail(z, period, log_kernel, float(np.add.reduce(1 / np.abs(kernel))))
     line = _on_rail(rail, part, part.log_along(heights), log_moment, reach)

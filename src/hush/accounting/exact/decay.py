@@ -23,6 +23,7 @@ Menu = tuple[tuple[float, float, float], ...]
 _AT_ONCE = 20_000  # numbers in one array of paths times nodes
 _HEIGHTS = 1.25 ** np.arange(24)  # over the first height: where to look for the transform's own decay
 _MARGIN = 1.12  # on a height: a transform falls more slowly than to the quadratic term
+_SLOW = 0.45  # share of the fall of a normal loss that is too little for who is in haste
 _EVEN = 0.75  # share of the variance that an even path must see
 _KNEE = 0.25  # where, below the cut, the path has turned half way
 
@@ -48,6 +49,7 @@ class Reach(NamedTuple):
 
 # (power of the loss's slope, cap as a share of pi/m, factor on the best quadratic rate; negative: on the slope itself)
 _FIRST: Menu = ((0.3, 0.9, 1.0),)
+_STEEP: Menu = ((0.6, 0.25, 1.0), (1.0, 0.25, -0.3))  # the likeliest high above the transform's own scale
 _MORE: Menu = (
     (0.6, 0.9, 1.0),
     (0.6, 0.25, 1.0),
@@ -183,7 +185,7 @@ def reach_along(part: Whole, height: float, moved: Moved) -> Reach:
 def steepest_tail(part: Whole, order: float, height: float, enough: float) -> float:
     """log of a bound on |transform| at this order from this height on; more paths are tried until it is enough."""
     log_moment, bound = part.tilt_to(order), math.inf
-    for menu in (_FIRST, _MORE):
+    for menu in (_STEEP, _FIRST + _MORE):
         if bound <= enough or not math.isfinite(log_moment):
             break
         found = log_moment + log_tail(part, height, menu)[0]
@@ -221,11 +223,11 @@ def _even_reach(part: Whole, target: float, variance: float, highest: float) -> 
     return found if found.tail <= -target else None
 
 
-def whole_reach(part: Whole, target: float, highest: float, tries: int) -> Reach | None:
+def whole_reach(part: Whole, target: float, highest: float, tries: int, *, is_hasty: bool = False) -> Reach | None:
     """The reach with the tail below e^-target, or None where no path is found up to `highest`."""
     variance = part.variance()
     height = _normal_height(variance, target)
-    if height > highest:
+    if height > highest or (is_hasty and part.log_size(height) > -_SLOW * target):
         return None
     first = _even_reach(part, target, variance, highest) or first_reach(part, height)
     if first.tail <= -target:

@@ -71,6 +71,11 @@ class Ordinary:
         """About the order at which Chernoff's bound is best."""
         return float(self.orders[np.argmin(self.constants - self.orders * epsilon)])
 
+    def saddle_log_moment(self, epsilon: float) -> float:
+        """The log moment at that order."""
+        best = int(np.argmin(self.constants - self.orders * epsilon))
+        return float(self.constants[best]) - _log_kernel(float(self.orders[best]))
+
     def chernoff_log_delta(self, epsilon: float) -> float:
         """About the Rényi bound on log delta at epsilon; a first guess."""
         return min(float((self.constants - self.orders * epsilon).min()), 0.0)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy.special import erfcx, log_ndtr
 
 Floats = NDArray[np.float64]
+_SHORT = 40  # complex numbers for which numpy's own logarithm is quicker
 _FEW = 250  # numbers for which one dear call is quicker than several cheap ones
 _ROOT_HALF = math.sqrt(0.5)
 
@@ -35,6 +36,24 @@ def log_one_plus_parts(real: Floats, imaginary: Floats) -> NDArray[np.complex128
     np.multiply(modulus, 0.5, out=result.real)
     np.arctan2(imaginary, ahead, out=result.imag)
     return result
+
+
+def log_complex(values: NDArray[np.complex128]) -> NDArray[np.complex128]:
+    """log of complex numbers, the imaginary part from -pi to pi; many times as quick as numpy's own."""
+    if values.size < _SHORT:
+        return np.log(values)
+    result = np.empty(values.shape, dtype=np.complex128)
+    np.log(np.abs(values), out=result.real)
+    np.arctan2(values.imag, values.real, out=result.imag)
+    return result
+
+
+def tanh_complex(values: NDArray[Any]) -> NDArray[Any]:
+    """tanh of real or complex numbers: (T + i t) / (1 + i T t) with T = tanh of the real part, t = tan of the other."""
+    if values.dtype.kind != "c":
+        return np.asarray(np.tanh(values))
+    level, turn = np.tanh(values.real), np.tan(values.imag)
+    return np.asarray((level + 1j * turn) / (1 + 1j * (level * turn)))
 
 
 def log_mixture(sampling_prob: Floats | float, exponent: Floats) -> Floats:

@@ -9,6 +9,7 @@ import numpy as np
 from hush import events
 from hush.accounting.exact.answer import delta_interval, epsilon_interval, likely_epsilon
 from hush.accounting.exact.reading import Reading, read
+from hush.accounting.exact.rough import Rough
 from hush.events import Event
 from hush.privacy import Guarantee, Relation
 
@@ -33,19 +34,30 @@ def guarantee(event: Event, *, delta: float, relation: Relation) -> Guarantee:
     )
 
 
-def guess(event: Event, *, delta: float, relation: Relation, near: float) -> float:
-    """About epsilon at delta, if it lies near there; NaN where that is not quickly seen. No bound in any direction."""
+def rough(event: Event, *, delta: float, relation: Relation, near: float | None = None) -> Rough | None:
+    """About epsilon at delta, if it lies near there, and how it grows with noise, sampling and steps. No bound at all.
+
+    Without a place it is right to a percent or so. None where that is not quickly seen.
+    """
     with np.errstate(all="ignore"):
         return likely_epsilon(event, delta=delta, relation=relation, near=near)
 
 
-def delta_guarantee(event: Event, *, epsilon: float, relation: Relation) -> Guarantee:
-    """The interval for delta at epsilon."""
+def guess(event: Event, *, delta: float, relation: Relation, near: float) -> float:
+    """The same epsilon alone; NaN where there is none."""
+    found = rough(event, delta=delta, relation=relation, near=near)
+    return math.nan if found is None else found.epsilon
+
+
+def delta_guarantee(event: Event, *, epsilon: float, relation: Relation, least: float = 0.0) -> Guarantee:
+    """The interval for delta at epsilon; what is below `least` is not told apart, and reported as at most that."""
     reading = read(event, relation)
     if events.ZeroConcentratedDP in reading.kinds:
         return _between(event, relation, epsilon=epsilon)
     with np.errstate(all="ignore"):
-        (low, high), way = delta_interval(event, epsilon=epsilon, relation=relation, reading=reading)
+        (low, high), way = delta_interval(event, epsilon=epsilon, relation=relation, reading=reading, least=least)
+    if least > 0 and high <= least:
+        low, high, way = 0.0, least, f"{way}; less than {least:g} is not told apart"
     return Guarantee(
         epsilon=epsilon,
         epsilon_lower=epsilon,

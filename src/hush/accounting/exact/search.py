@@ -7,14 +7,15 @@ from collections.abc import Iterator
 from itertools import chain
 
 import numpy as np
-from scipy.special import log_ndtr
 
 from hush.accounting import gdp
 from hush.accounting.exact import single
 from hush.accounting.exact.bent import LARGEST_SWELL, bent
-from hush.accounting.exact.contour import Line, Sum, mirror_is_below, rough_epsilon
+from hush.accounting.exact.contour import Line, Sum, mirror_is_below
+from hush.accounting.exact.jumps import log_jumps, rough_guess, rough_mu
 from hush.accounting.exact.layers import FLOOR, Ordinary, layered
-from hush.accounting.exact.phases import Direction, Floats, Phases
+from hush.accounting.exact.phases import Direction, Phases
+from hush.accounting.exact.rough import Rough, rough, saddle
 
 Interval = tuple[float, float]
 _SMALLEST = 680.0  # deltas below e^-680 are reported as at most that
@@ -22,11 +23,11 @@ _NARROW = 2e-6  # relative width of delta that needs no second try: it moves eps
 _ENOUGH = 9e-7  # relative width of epsilon that ends the search on a cheap line
 _NEAR_LARGEST = 0.5
 _SMALL, _SMALL_SHARES = 1e-7, (0.05, 1e-3)  # epsilons that stand for 0, over the largest delta and over the one asked
+_TYPICAL_SWELL, _LARGEST_FALL = 3.0, 40.0  # how far delta lies below Chernoff's bound, in powers of e
 _FEW_LOSSES = 1.5  # log moment at Chernoff's order below which a few large losses make up the answer
 # One large loss reaches epsilon where that many times what it would give is needed for many losses, and the log moment
 # at Chernoff's order is below this.
 _SINGLE = (4.0, math.inf), (2.5, 3.0), (1.45, 1.5), (1.0, 0.5)
-_PLACES = np.linspace(0.0, 1.0, 17)
 _BENT_DIGITS = 15.0
 _FROM_BELOW = 0.9
 _FEW_DIGITS = 7.0  # enough to see that "add" costs less than "remove"
@@ -64,7 +65,7 @@ def _costs_next_to_nothing(ordinary: Ordinary, delta: float) -> bool:
 
 def _costs_nothing(ordinary: Ordinary, delta: float) -> bool:
     """Whether delta(0) is surely within delta; asked only where the normal approximation finds it possible."""
-    if math.erf(_rough_mu(ordinary) / math.sqrt(8)) > 3 * delta:
+    if math.erf(rough_mu(ordinary) / math.sqrt(8)) > 3 * delta:
         return False
     line = ordinary.line(0.0, LITTLE_WORK)
     if line is None:
@@ -72,33 +73,34 @@ def _costs_nothing(ordinary: Ordinary, delta: float) -> bool:
     return _stays_within(Sum([line]), 0.0, delta)
 
 
-def likely_epsilon(phases: Phases, direction: Direction, delta: float, near: float) -> float:
-    """About epsilon at delta, if it lies near there, without any bound; NaN where no short rule serves."""
-    ordinary = Ordinary(phases, direction, math.log(delta))
-    found = rough_epsilon(ordinary.part, ordinary.orders, ordinary.constants, near)
-    return math.nan if found is None else found
+def likely_epsilon(phases: Phases, direction: Direction, delta: float, near: float) -> Rough | None:
+    """About epsilon at delta, if it lies near there, without any bound; None where no short rule serves."""
+    return rough(Ordinary(phases, direction, math.log(delta)), near)
 
 
-def delta_interval(phases: Phases, direction: Direction, epsilon: float) -> Interval:
-    """Lower and upper end of delta at epsilon; at worst (0, 1)."""
-    best = _delta_interval(phases, direction, epsilon)
+def saddle_epsilon(phases: Phases, direction: Direction, delta: float) -> Rough | None:
+    """The same to a percent or so, wherever it lies."""
+    return saddle(Ordinary(phases, direction, math.log(delta)))
+
+
+def delta_interval(phases: Phases, direction: Direction, epsilon: float, least: float = 0.0) -> Interval:
+    """Lower and upper end of delta at epsilon; at worst (0, 1). What is below `least` is not told apart."""
+    ordinary = _aimed(phases, direction, epsilon, least)
+    if least > 0 and ordinary.log_delta <= math.log(least) and _is_bounded(ordinary, epsilon, least):
+        return 0.0, least
+    best = _delta_interval(ordinary, epsilon)
     small = _SMALL * min(single.total_variation(phases, 2.0), 1.0) if not phases.bounded else 0.0
     if epsilon < small and best[1] * (1 - _NARROW) > best[0]:
         # From a small epsilon: P(S) - e^a Q(S) <= delta(b) + (e^b - e^a) Q(S) for a < b.
-        low, high = _delta_interval(phases, direction, small)
+        low, high = _delta_interval(_aimed(phases, direction, small), small)
         best = max(best[0], low), min(best[1], high + math.expm1(small) - math.expm1(epsilon))
     return best
 
 
-def _delta_interval(phases: Phases, direction: Direction, epsilon: float) -> Interval:
-    best, log_delta = (0.0, 1.0), -20.0
-    for _ in range(6):
-        ordinary = Ordinary(phases, direction, log_delta)
-        guess = max(min(ordinary.chernoff_log_delta(epsilon), -1e-3), -_SMALLEST)
-        if abs(guess - log_delta) <= 4:
-            break
-        log_delta = guess
-    for way in (_ordinary_sum, _bent_sum, _layered_sum) * 2:
+def _delta_interval(ordinary: Ordinary, epsilon: float) -> Interval:
+    best, phases, direction = (0.0, 1.0), ordinary.phases, ordinary.direction
+    first = _quick_sum if direction != "add" and len(phases.times) <= _MOST_BENT else _ordinary_sum
+    for way in (first, _bent_sum, _layered_sum, _ordinary_sum, _bent_sum, _layered_sum):
         total = way(ordinary, epsilon)
         if total is None:
             continue
@@ -109,6 +111,35 @@ def _delta_interval(phases: Phases, direction: Direction, epsilon: float) -> Int
         if 0 < value < 1 and abs(math.log(value) - ordinary.log_delta) > 1:  # aim again, with the right delta
             ordinary = Ordinary(phases, direction, max(math.log(value), -_SMALLEST))
     return best
+
+
+def _aimed(phases: Phases, direction: Direction, epsilon: float, least: float = 0.0) -> Ordinary:
+    """The composition on nodes that serve for about the delta at this epsilon, or for the least one of interest."""
+    log_delta, lowest = -20.0, max(math.log(max(least, 1e-300)), -_SMALLEST)
+    for _ in range(5):
+        ordinary = Ordinary(phases, direction, log_delta)
+        guess = max(min(_likely_log_delta(ordinary, epsilon), -1e-3), lowest)
+        if abs(guess - log_delta) <= (4 if guess > lowest else 0):
+            break
+        log_delta = guess
+    return ordinary
+
+
+def _likely_log_delta(ordinary: Ordinary, epsilon: float) -> float:
+    """About log delta at epsilon: a bit below Chernoff's bound, or what one large loss gives where few make it up."""
+    bound, log_moment = ordinary.chernoff_log_delta(epsilon), ordinary.saddle_log_moment(epsilon)
+    many = bound - min(_TYPICAL_SWELL, -bound / 4)
+    if log_moment > min(_FEW_LOSSES, -0.12 * bound) or ordinary.direction == "add" or epsilon <= 0:
+        return many
+    large = float(log_jumps(ordinary.phases, np.array([epsilon]))[0])
+    small = gdp.log_delta_of(epsilon, rough_mu(ordinary))
+    known = (value for value in (large, small) if not math.isnan(value))  # logs of nothing less nothing are not
+    return min(max([bound - _LARGEST_FALL, *known]), many)
+
+
+def _quick_sum(ordinary: Ordinary, epsilon: float) -> Sum | None:
+    line = ordinary.line(epsilon, _QUICK_WORK)
+    return None if line is None else Sum([ordinary.sharpened(line, epsilon, _SHARP_WORK)])
 
 
 def _ordinary_sum(ordinary: Ordinary, epsilon: float) -> Sum | None:
@@ -144,10 +175,15 @@ def is_below(phases: Phases, direction: Direction, epsilon: float, delta: float,
     if opposite is not None and mirror_is_below(opposite, epsilon, _FEW_DIGITS):
         return True
     ordinary = Ordinary(phases, direction, math.log(delta))
-    if math.exp(ordinary.chernoff_log_delta(epsilon)) + ordinary.part.far_mass <= delta * (1 - 1e-6):
+    if _is_bounded(ordinary, epsilon, delta):
         return True
     total = _ordinary_sum(ordinary, epsilon)
     return total is not None and _stays_within(total, epsilon, delta)
+
+
+def _is_bounded(ordinary: Ordinary, epsilon: float, delta: float) -> bool:
+    """Whether Chernoff's bound alone shows it; the nodes are for this delta."""
+    return math.exp(ordinary.chernoff_log_delta(epsilon)) + ordinary.part.far_mass <= delta * (1 - 1e-6)
 
 
 def _stays_within(total: Sum, epsilon: float, delta: float) -> bool:
@@ -173,6 +209,7 @@ def _attempts(ordinary: Ordinary, chernoff: float) -> Iterator[tuple[Interval, f
             near, trusted, found = _bent(ordinary, near, trusted)
             yield found, 1e-6
             guesses = [near] if trusted else guesses
+        guesses = guesses or [rough_guess(ordinary)]
         for guess in chain(guesses, () if trusted else _other_guesses(ordinary, chernoff)):
             near, is_there, found = _layered(ordinary, guess)
             yield found, 1e-6
@@ -256,10 +293,19 @@ def _is_small(phases: Phases) -> bool:
 
 
 def _aims(ordinary: Ordinary, near: float, seen: bool) -> tuple[float, list[float]]:
-    """Where to look next, and where to look with layers; `seen` says that a line pointed to `near`."""
+    """Where to look next, and where to look with layers if that is known; `seen` says that a line pointed to `near`."""
     if seen and ordinary.swell(near) < LARGEST_SWELL:
         return near, [near]
-    rough, (many, log_moment) = _rough_guess(ordinary), ordinary.saddle_epsilon()
+    many, log_moment = ordinary.saddle_epsilon()
+    reaches = [many / ratio for ratio, most in _SINGLE if log_moment < most]
+    if (
+        not seen
+        and many > 0
+        and reaches
+        and float(log_jumps(ordinary.phases, np.array(reaches[-1:]))[0]) > ordinary.log_delta
+    ):
+        return many, []  # one large loss reaches as far, and all together further
+    rough = rough_guess(ordinary)
     if seen and abs(near - rough) < 0.3 * rough:
         return near, [near, rough]
     is_single = any(many > ratio * rough and log_moment < most for ratio, most in _SINGLE)
@@ -268,50 +314,10 @@ def _aims(ordinary: Ordinary, near: float, seen: bool) -> tuple[float, list[floa
 
 def _other_guesses(ordinary: Ordinary, chernoff: float) -> Iterator[float]:
     """Where else epsilon may lie."""
-    found = rough_epsilon(ordinary.part, ordinary.orders, ordinary.constants, chernoff)
+    found = rough(ordinary, chernoff)
     if found is not None:
-        yield found
+        yield found.epsilon
     yield chernoff
-
-
-def _rough_guess(ordinary: Ordinary) -> float:
-    """epsilon if one or two large losses had to reach it, and if many small ones had; where both can, a bit more."""
-    phases, log_delta = ordinary.phases, ordinary.log_delta
-    large = _jump_guess(phases, log_delta)
-    if large > 0 and 2 * float(_log_jumps(phases, np.array([large / 2]))[0]) > log_delta:
-        large = 2 * _jump_guess(phases, log_delta / 2)
-    small = gdp.epsilon_of(math.exp(log_delta), _rough_mu(ordinary))
-    return math.sqrt(math.hypot(large * large, small * small))
-
-
-def _rough_mu(ordinary: Ordinary) -> float:
-    """The distance of the normal approximation, with large losses left out."""
-    phases = ordinary.phases
-    small = sum(times * prob * prob * math.expm1(min(shift * shift, 1.0)) for prob, shift, times in phases.rows)
-    return (2 if ordinary.direction == "replace" else 1) * math.sqrt(small + phases.gaussian)
-
-
-def _jump_guess(phases: Phases, log_delta: float) -> float:
-    """About the epsilon at which the worst phase's single steps have delta."""
-    low, high = -40.0, 6.5  # log epsilon
-    for _ in range(3):
-        places = low + (high - low) * _PLACES
-        values = _log_jumps(phases, np.exp(places))
-        above = int(np.count_nonzero(values > log_delta))
-        if not 0 < above < len(places):
-            return 0.0 if above == 0 else math.exp(high)
-        (low, high), (first, last) = places[above - 1 : above + 1].tolist(), values[above - 1 : above + 1].tolist()
-    return math.exp(low + (first - log_delta) / max(first - last, 1e-300) * (high - low))
-
-
-def _log_jumps(phases: Phases, epsilons: Floats) -> Floats:
-    """log of the largest phase's sum of single steps' deltas at each epsilon; no cancellation is avoided."""
-    # H = ndtr(m/2 - v/m) - e^v ndtr(-m/2 - v/m) with v = log(1 + (e^epsilon - 1)/q), [balle18] Theorem 2.
-    v = np.log1p(np.multiply.outer(np.expm1(np.minimum(epsilons, 600.0)), 1 / phases.sampling_prob))
-    place, half = v / phases.shift, phases.shift / 2
-    ahead, behind = log_ndtr(half - place), v + log_ndtr(-half - place)
-    difference = np.log(np.maximum(-np.expm1(behind - ahead), 1e-17))
-    return np.asarray((ahead + difference + np.log(phases.sampling_prob * phases.times)).max(axis=1))
 
 
 def ordinary_answer(ordinary: Ordinary, guess: float) -> tuple[float, bool, Interval]:

@@ -159,6 +159,18 @@ class Whole:
             weighed = weighed * np.abs(np.expm1(np.minimum(self.order * nodes.loss, _LARGEST)))
         return float(nodes.times @ nodes.sums(weighed))
 
+    def cumulants(self) -> tuple[float, float, float, float]:
+        """The first four of the tilted total loss, but for bounded losses."""
+        nodes, gaussian = self.nodes, self.nodes.phases.gaussian
+        mean = nodes.sums(self.tilted * nodes.loss)
+        off = nodes.loss - nodes.spread(mean)
+        square = off * off
+        weighed = self.tilted * square
+        second, third, fourth = (nodes.sums(values) for values in (weighed, weighed * off, weighed * square))
+        sums = (float(value @ nodes.times) for value in (mean, second, third, fourth - 3 * second * second))
+        one, two, three, four = sums
+        return one + gaussian * (self.order + 0.5), two + gaussian, three, four
+
     def variance(self) -> float:
         """Variance of the tilted total loss."""
         nodes = self.nodes
@@ -189,6 +201,13 @@ class Whole:
         real, imaginary = (self.nodes.sums(wave * self.tilted) for wave in (1 - sine * tangent, sine))
         sizes = 0.5 * np.log(np.maximum(real * real + imaginary * imaginary, 1e-300)) @ self.nodes.times
         return np.asarray(sizes + self._rest_along(heights).real)
+
+    def log_size(self, height: float) -> float:
+        """The same at one height, quickly, without bounded losses."""
+        turn = height * self.nodes.loss
+        real, imaginary = (self.nodes.sums(self.tilted * wave) for wave in (np.cos(turn), np.sin(turn)))
+        sampled = 0.5 * float(np.log(real * real + imaginary * imaginary) @ self.nodes.times)
+        return sampled - self.nodes.phases.gaussian * height * height / 2
 
     def waves(self, heights: Floats, *weights: Floats) -> list[tuple[Floats, Floats]]:
         """Real and imaginary part of sum(weight * (e^{i height loss} - 1)) per height and phase, for each weight."""
