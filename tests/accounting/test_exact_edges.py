@@ -96,3 +96,18 @@ def test_orders_whose_moments_overflow_bound_no_alias() -> None:
     found = accounting.guarantee(event, delta=3.916078400698478e-30, relation="replace_one")
     assert found.epsilon_lower <= 0.19020008438939961 <= found.epsilon
     assert found.gap < 1e-8
+
+
+@pytest.mark.parametrize(
+    ("phases", "epsilon", "low", "high"),
+    [
+        (((1.5609442208173795e-07, 1.784224028569677, 34984),), 0.04200940332455521, 0.0, 1e-30),
+        (((9e-4, 0.3778, 7982), (0.4781532601915493, 0.4223293758384469, 604580)), 0.7498087367303277, 0.99, 1.0),
+    ],
+)
+def test_delta_where_the_rules_terms_overflow(
+    phases: tuple[tuple[float, float, int], ...], epsilon: float, low: float, high: float
+) -> None:
+    steps = (Repeated(PoissonSampled(Gaussian(noise), prob), times) for prob, noise, times in phases)
+    found = accounting.delta(Composed(*steps), epsilon=epsilon, relation="replace_one")
+    assert low <= found.delta_lower <= found.delta <= high

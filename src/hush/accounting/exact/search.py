@@ -105,6 +105,8 @@ def _delta_interval(ordinary: Ordinary, epsilon: float) -> Interval:
         if total is None:
             continue
         value = total.value(epsilon)[0]
+        if not math.isfinite(value):  # a term overflows, which says nothing
+            continue
         best = max(best[0], value - total.below(epsilon)), min(best[1], value + total.above(epsilon))
         if best[1] * (1 - _NARROW) <= best[0]:
             break
