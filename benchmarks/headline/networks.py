@@ -15,7 +15,7 @@ import hush
 from benchmarks.headline.data import pictures
 from benchmarks.headline.result import DELTA, SEEDS, Result, cost
 from hush import Rng, accounting, events
-from hush.features import PrivatePCA, Scattering
+from hush.features import PrivatePCA, PrivateScaler, Scattering
 
 Prepared = tuple[Tensor, Tensor, events.Event | None]  # training rows, test rows, what that cost
 
@@ -38,6 +38,8 @@ class Setting:
     steps: int | None = None
     noise: float | None = None
     most_steps: int | None = None  # where epsilon allows many more than the accuracy asks for
+    falls_to: float = 1.0  # the rate falls on a straight line to this share of itself
+    notes: tuple[str, ...] = ()
 
 
 def as_they_are(train: Tensor, test: Tensor, seed: int) -> Prepared:
@@ -45,10 +47,17 @@ def as_they_are(train: Tensor, test: Tensor, seed: int) -> Prepared:
 
 
 def components(train: Tensor, test: Tensor, seed: int) -> Prepared:
-    """60 private directions, each row then of length at most 1 (Abadi et al. 2016, section 5.2)."""
-    pca = PrivatePCA(60, noise_multiplier=16.0, random_state=seed).fit(train.flatten(1))
-    parts = [torch.from_numpy(pca.transform(part.flatten(1))) for part in (train, test)]
-    return parts[0], parts[1], pca.event_
+    """60 private directions of rows that a noisy mean was taken off, times a public constant.
+
+    Abadi et al. 2016, section 5.2, take no mean off; what all rows have in common then takes most of the clipped norm.
+    """
+    rows, other = train.flatten(1).numpy(), test.flatten(1).numpy()
+    scaler = PrivateScaler(20.0, with_std=False, random_state=seed)
+    pca = PrivatePCA(60, noise_multiplier=16.0, random_state=seed + 1_000_000)
+    for one in (scaler, pca):
+        rows, other = one.fit_transform(rows), one.transform(other)
+    paid = events.Composed(scaler.event_, pca.event_)
+    return ABADI_SCALE * torch.from_numpy(rows), ABADI_SCALE * torch.from_numpy(other), paid
 
 
 def scattered(train: Tensor, test: Tensor, seed: int) -> Prepared:
@@ -86,14 +95,19 @@ def scatter_cnn(shape: tuple[int, ...]) -> nn.Module:
     )  # fmt: skip
 
 
-ABADI_RATE = 0.1
+# On the last sixth of the training pictures with seed 77: the rate at noise 4 was chosen there, the others follow it
+# and were tried there once. The paper has a rate of 0.1 that falls to 0.052.
+ABADI_SCALE, ABADI_FALLS_TO = 4.0, 0.1
+ABADI_RATES = {8.0: 0.1, 4.0: 0.15, 2.0: 0.25}  # noise: rate at the start
 
 
 def _abadi(epsilon: float, noise: float, published: float, most_steps: int) -> Setting:
+    rate = ABADI_RATES[noise]
     return Setting(
         row="1-abadi", data="mnist", method="PCA-60, 1000 ReLU, lot 600", epsilon=epsilon, published=published, lot=600,
-        clip_norm=4.0, learning_rate=ABADI_RATE, momentum=0.0, model=abadi, prepare=components, noise=noise,
-        most_steps=most_steps,
+        clip_norm=4.0, learning_rate=rate, momentum=0.0, model=abadi, prepare=components, noise=noise,
+        most_steps=most_steps, falls_to=ABADI_FALLS_TO,
+        notes=(f"rate {rate} falling to a tenth; it and the scale of the rows chosen on held-out training rows",),
     )  # fmt: skip
 
 
@@ -107,9 +121,9 @@ def _network(row: str, data: str, epsilon: float, published: float, lot: int, ra
 
 
 SETTINGS = (
-    _abadi(0.5, 8.0, 90.0, 4_000),
-    _abadi(2.0, 4.0, 95.0, 6_000),
-    _abadi(8.0, 2.0, 97.0, 6_000),
+    _abadi(0.5, 8.0, 90.0, 6_000),
+    _abadi(2.0, 4.0, 95.0, 15_000),
+    _abadi(8.0, 2.0, 97.0, 20_000),
     _network("2-tanh-cnn", "mnist", 2.93, 98.1, 2048, 4.0, 1160),
     _network("2-tanh-cnn", "fashion-mnist", 2.7, 86.1, 2048, 4.0, 1160),
     _network("3-scatter-cnn", "mnist", 3.0, 98.7, 1024, 1.0, 1450),
@@ -144,10 +158,16 @@ def _whole(paid: events.Event, noise: float, prob: float, steps: int) -> hush.Gu
 
 
 def run(
-    setting: Setting, *, share: float = 1.0, seeds: tuple[int, ...] = SEEDS, most_steps: int | None = None
+    setting: Setting,
+    *,
+    share: float = 1.0,
+    seeds: tuple[int, ...] = SEEDS,
+    most_steps: int | None = None,
+    validate: bool = False,
 ) -> Result:
+    """One private training for each seed, and the first one's twin. `validate`: on held-out training rows."""
     start = time.perf_counter()
-    x, y, test_x, test_y = pictures(setting.data, share)
+    x, y, test_x, test_y = pictures(setting.data, share, validate=validate)
     labels, truth = torch.from_numpy(y), torch.from_numpy(test_y)
     accuracies, twin = [], None
     for seed in seeds:
@@ -165,20 +185,26 @@ def run(
         row=setting.row, data=setting.data, track="none", method=setting.method, **cost(event),
         tuning="field convention", seeds=seeds, accuracies=tuple(accuracies), twin=twin,
         seconds=time.perf_counter() - start, share=share, published=setting.published,
-        notes=(f"{plan.steps} steps, noise {plan.noise_multiplier:.4g}",),
+        notes=(f"{plan.steps} steps, noise {plan.noise_multiplier:.4g}", *setting.notes),
     )  # fmt: skip
 
 
 def _trained(setting: Setting, plan: Any, dataset: TensorDataset, test: Tensor, truth: Tensor, seed: int) -> float:
     torch.manual_seed(seed)
     model = setting.model(tuple(dataset.tensors[0].shape[1:]))
-    rate = setting.learning_rate * (1.0 if plan.noise_multiplier else setting.clip_norm)
+    rate = setting.learning_rate * (1.0 if plan.noise_multiplier else min(1.0, setting.clip_norm))
     optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=setting.momentum)
-    hush.fit(plan, model, dataset, loss_fn=_loss, optimizer=optimizer, rng=Rng.from_seed(20_000 + seed), progress=False)
+    hush.fit(plan, model, dataset, loss_fn=_loss, optimizer=optimizer,
+             scheduler=falling(optimizer, setting.falls_to, plan.steps),
+             rng=Rng.from_seed(20_000 + seed), progress=False)  # fmt: skip
     model.eval()
     with torch.no_grad():
         guesses = torch.cat([model(part).argmax(dim=1) for part in test.split(1_000)])
     return float((guesses == truth).float().mean())
+
+
+def falling(optimizer: torch.optim.Optimizer, falls_to: float, steps: int) -> torch.optim.lr_scheduler.LRScheduler:
+    return torch.optim.lr_scheduler.LinearLR(optimizer, start_factor=1.0, end_factor=falls_to, total_iters=steps)
 
 
 def _loss(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from benchmarks.headline import pictures
-from benchmarks.headline.result import RESULTS
+from benchmarks.headline.result import RESULTS, SEEDS
+from benchmarks.headline.run import jobs
 from benchmarks.pate import tables as pate
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "guides" / "results.md"
@@ -26,8 +28,9 @@ def rows() -> list[dict[str, Any]]:
     return [row for path in sorted(RESULTS.glob("*.json")) for row in json.loads(path.read_text())]
 
 
-def shown(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1f}"
+def shown(value: float | None, mean: float) -> str:
+    """A published figure or a goal, and how far above or below it the mean is."""
+    return "-" if value is None else f"{value:.1f} ({100 * mean - value:+.2f})"
 
 
 def table(title: str, found: list[dict[str, Any]]) -> str:
@@ -44,7 +47,8 @@ def table(title: str, found: list[dict[str, Any]]) -> str:
         twin = "-" if row["twin"] is None else f"{100 * row['twin']:.2f}"
         lines.append(
             f"| {row['data']} | {row['epsilon']:.3f} | {accuracy} | {len(row['seeds'])} | {twin} | "
-            f"{shown(row['published'])} | {shown(row['goal'])} | {row['rdp_epsilon']:.2f} | {row['seconds']:.0f} |"
+            f"{shown(row['published'], row['mean'])} | {shown(row['goal'], row['mean'])} | "
+            f"{row['rdp_epsilon']:.2f} | {row['seconds']:.0f} |"
         )
     return "\n".join(lines)
 
@@ -72,6 +76,24 @@ def clock() -> str | None:
     return "\n".join(lines)
 
 
+def missing(found: list[dict[str, Any]]) -> str | None:
+    """What `benchmarks.headline.run` has and the tables do not, or with fewer seeds than all."""
+    planned = Counter((row, data) for row, data, _ in jobs())
+    there = Counter((row["row"], row["data"]) for row in found)
+    lines = [
+        f"- {TITLES[row]}: {data}{' at some epsilons' if there[row, data] else ''}"
+        for (row, data), number in planned.items()
+        if there[row, data] < number
+    ]
+    lines += [
+        f"- {TITLES[row['row']]}: {row['data']} at epsilon {row['epsilon']:.3g} has seeds "
+        f"{', '.join(map(str, row['seeds']))} only"
+        for row in found
+        if len(row["seeds"]) < len(SEEDS)
+    ]
+    return "\n".join(["### Not run, or not with all seeds", "", *lines]) if lines else None
+
+
 def parts() -> list[str]:
     """Tables of the rows, figures and wall-clock: what comes from benchmarks/results/headline."""
     found = rows()
@@ -80,7 +102,7 @@ def parts() -> list[str]:
         for name, title in TITLES.items()
         if any(row["row"] == name for row in found)
     ]
-    return [part for part in (*shown_rows, *pictures.parts(), clock()) if part]
+    return [part for part in (*shown_rows, missing(found), *pictures.parts(), clock()) if part]
 
 
 def page() -> str:

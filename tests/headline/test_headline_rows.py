@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from benchmarks.headline import abadi_figures, regressions, run, table
-from benchmarks.headline.result import Result, write
+from benchmarks.headline.result import SEEDS, Result, write
 
 from hush.errors import DataMissing
 from hush.features import evened
@@ -84,3 +84,16 @@ def test_the_figures_run_on_a_fiftieth(tmp_path: Path, monkeypatch: pytest.Monke
     accuracies = json.loads((tmp_path / "1.json").read_text())
     assert {point["figure"] for point in accuracies} == {"clip norm", "lot size", "noise", "epsilon"}
     assert all(0 < point["accuracy"] < 1 for point in accuracies)
+
+
+def test_what_is_missing_is_told() -> None:
+    planned = {(row, data) for row, data, _ in JOBS}
+    whole = [
+        {"row": row, "data": data, "epsilon": 1.0, "seeds": list(SEEDS)} for row, data, _ in JOBS
+    ]  # as many as there are jobs
+    assert table.missing(whole) is None
+    told = table.missing([{**whole[0], "seeds": [0, 1]}, *whole[1:]])
+    assert told is not None
+    assert told.splitlines()[2:] == [f"- {table.TITLES['1-abadi']}: mnist at epsilon 1 has seeds 0, 1 only"]
+    assert str(table.missing(whole[1:])).endswith("mnist at some epsilons")
+    assert len(str(table.missing([])).splitlines()) == 2 + len(planned)
