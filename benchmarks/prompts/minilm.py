@@ -1,13 +1,14 @@
 """The MiniLM encoder of the extra `weights`, and what its frozen layers give for SST-2, worked out once.
 
 Sentences are cut at 64 tokens. `Cached` holds, for each sentence, the mean of the last layer's tokens (what a head is
-trained on) and the tokens after the fourth of six layers (what LoRA in the last two is trained on).
+trained on) and the tokens after the fifth of six layers (what LoRA in the last one is trained on).
 """
 
 from __future__ import annotations
 
 import importlib.util
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from torch import Tensor
 from hush import data
 from hush.data.files import cache_folder
 
-WIDTH, KEPT_LAYERS, MOST_TOKENS = 384, 4, 64
+WIDTH, KEPT_LAYERS, MOST_TOKENS = 384, 5, 64
 
 
 def folder() -> Path:
@@ -80,16 +81,21 @@ def computed(part: str) -> Cached:
     return Cached(pooled, torch.cat(rows), starts, labels)
 
 
-def cached(part: str) -> Cached:
+def kept_tensors(name: str, compute: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
     """From the cache folder, or worked out and put there."""
     from safetensors.torch import load_file, save_file
 
-    path = cache_folder() / "features" / f"sst2-minilm-{part}.safetensors"
+    path = cache_folder() / "features" / f"{name}.safetensors"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        save_file(vars(computed(part)), path.with_suffix(".tmp"))
+        save_file(compute(), path.with_suffix(".tmp"))
         path.with_suffix(".tmp").rename(path)
-    return Cached(**load_file(path))
+    return load_file(path)
+
+
+def cached(part: str) -> Cached:
+    """What the frozen layers give for a part."""
+    return Cached(**kept_tensors(f"sst2-minilm-{KEPT_LAYERS}-{part}", lambda: vars(computed(part))))
 
 
 if __name__ == "__main__":

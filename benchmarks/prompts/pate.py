@@ -39,13 +39,13 @@ GUESS = {"trec": 0.5, "ag-news-sample": 0.7, "sst2": 0.8}
 TEST_PART = {"sst2": "dev"}
 
 
-def parts(name: str, queries: int, tests: int) -> tuple[Any, Any, Any]:
+def parts(name: str, queries: int, tests: int, most: int | None = None) -> tuple[Any, Any, Any]:
     train, test = data.load_labelled_texts(name), data.load_labelled_texts(name, TEST_PART.get(name, "test"))
     is_public = in_test_part(train.texts, PUBLIC_SHARE)
     labels = numpy.array(train.labels)
     public = numpy.random.default_rng(0).permutation(numpy.flatnonzero(is_public))[:queries]
     tried = numpy.random.default_rng(1).permutation(len(test))[:tests]
-    private = numpy.flatnonzero(~is_public)
+    private = numpy.random.default_rng(2).permutation(numpy.flatnonzero(~is_public))[:most]
     return (
         ([train.texts[row] for row in private], labels[private]),
         ([train.texts[row] for row in public], labels[public]),
@@ -53,17 +53,20 @@ def parts(name: str, queries: int, tests: int) -> tuple[Any, Any, Any]:
     )
 
 
-def accuracy(prompt: StudentPrompt, texts: list[str], labels: numpy.ndarray) -> dict[str, float]:
-    """Calibrated and raw, from one pass."""
-    questions = [prompt.template.question(text) for text in (*texts, *prompt.content_free)]
+def accuracy(prompt: StudentPrompt, texts: list[str], labels: numpy.ndarray, public: list[str]) -> dict[str, float]:
+    """Calibrated by texts without content, by the public texts (their mean log-probabilities), and raw: one pass."""
+    questions = [prompt.template.question(text) for text in (*texts, *public, *prompt.content_free)]
     found = prompt.language_model.log_probs(prompt.prefix, questions, list(prompt.labels))
     words = numpy.array([[sum(tokens) for tokens in row] for row in found])
-    empty = numpy.exp(words[len(texts) :] - numpy.logaddexp.reduce(words[len(texts) :], axis=1, keepdims=True))
-    calibrated = words[: len(texts)] - numpy.log(empty.mean(axis=0))
-    return {
-        "calibrated": round(100 * float((calibrated.argmax(axis=1) == labels).mean()), 2),
-        "raw": round(100 * float((words[: len(texts)].argmax(axis=1) == labels).mean()), 2),
+    words -= numpy.logaddexp.reduce(words, axis=1, keepdims=True)
+    tried, asked, empty = numpy.split(words, [len(texts), len(texts) + len(public)])
+    favoured = {
+        "calibrated": numpy.log(numpy.exp(empty).mean(axis=0)),
+        "by_public_texts": asked.mean(axis=0),
+        "raw": numpy.zeros(len(prompt.labels)),
     }
+    right = {name: ((tried - values).argmax(axis=1) == labels).mean() for name, values in favoured.items()}
+    return {name: round(100 * float(share), 2) for name, share in right.items()}
 
 
 def vote_for(given: argparse.Namespace, budget: Budget, queries: int) -> ConfidentGNMax | GNMax:
@@ -87,7 +90,7 @@ def with_true_labels(student: StudentPrompt, queries: list[str], truth: numpy.nd
 
 
 def measure(given: argparse.Namespace) -> dict[str, Any]:
-    (texts, labels), (queries, truth), (tests, right) = parts(given.task, given.queries, given.test)
+    (texts, labels), (queries, truth), (tests, right) = parts(given.task, given.queries, given.test, given.private)
     task = TASKS[given.task]
     budget = Budget(epsilon=given.epsilon, delta=DELTA)
     vote = vote_for(given, budget, len(queries))
@@ -135,12 +138,13 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
         "student_shots": len(student.demonstrations),
         "student_agreement": student.agreement,
         "test_texts": len(tests),
-        "student": accuracy(student, tests, right),
-        "student_with_true_labels": accuracy(with_true_labels(student, queries, truth), tests, right),
-        "zero_shot": accuracy(pate.prompt(), tests, right),
+        "student": accuracy(student, tests, right, queries),
+        "student_with_true_labels": accuracy(with_true_labels(student, queries, truth), tests, right, queries),
+        "zero_shot": accuracy(pate.prompt(), tests, right, queries),
         "preview": preview.to_dict(),
         "cpu_seconds": round(time.process_time() - used, 1),
         "seconds": round(time.perf_counter() - start, 1),
+        "note": given.note,
     }
 
 
@@ -151,6 +155,9 @@ def main() -> None:
     parser.add_argument("--teachers", type=int, default=150)
     parser.add_argument("--queries", type=int, default=30)
     parser.add_argument("--demonstrations", type=int, default=6)
+    parser.add_argument(
+        "--private", type=int, help="so many private texts, chosen without a look at them; all if not given"
+    )
     parser.add_argument("--epsilon", type=float, default=1.0)
     parser.add_argument("--mechanism", choices=("confident", "gnmax"), default="confident")
     parser.add_argument("--test", type=int, default=500)
@@ -159,6 +166,7 @@ def main() -> None:
     parser.add_argument("--keep", type=Path)
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--note", default="", help="kept with the numbers")
     given = parser.parse_args()
     found = measure(given)
     kept = json.loads(given.out.read_text(encoding="utf-8")) if given.out.exists() else []

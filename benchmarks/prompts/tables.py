@@ -1,24 +1,24 @@
-"""The numbers of prompts_*.json as tables: `python -m benchmarks.prompts.tables` puts them into docs/guides/lora.md."""
+"""The numbers of prompts_*.json as tables: `python -m benchmarks.prompts.tables` puts them into the guides."""
 
 from __future__ import annotations
 
 import json
 import re
 import statistics
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-GUIDE = ROOT / "docs" / "guides" / "lora.md"
 WAYS = {
     "head": "head alone",
-    "lora": "LoRA in the last two layers, and the head",
+    "lora": "LoRA in the last layer, and the head",
     "soft": "soft prompt before each layer, and the head",
 }
 ORDER = (1.0, 3.0, 8.0, "infinity")
 
 
-def read(name: str) -> list[dict[str, Any]]:
+def read(name: str) -> Any:
     path = ROOT / "benchmarks" / "results" / f"{name}.json"
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
 
@@ -52,15 +52,73 @@ def memorisation(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+TASKS = {"trec": "TREC", "ag-news-sample": "AG News", "sst2": "SST-2"}
+PROMPTS = {
+    "zero_shot": "zero-shot",
+    "student": "student",
+    "student_with_true_labels": "student's texts with true labels",
+}
+CALIBRATED = {"raw": "raw", "calibrated": "calibrated", "by_public_texts": "calibrated by public texts"}
+
+
+def percent(value: float | None) -> str:
+    return "not measured" if value is None else f"{value:.1f} %"
+
+
+def pate(rows: list[dict[str, Any]]) -> str:
+    """A column for each run of PromptPATE."""
+    columns = [
+        {
+            "": TASKS[row["task"]],
+            "private examples used": f"{row['private_examples']:,}",
+            "teachers, demonstrations each": f"{row['teachers']}, {row['demonstrations']}",
+            "public texts asked about, answered": f"{row['queries']}, {row['answered']}",
+            "one teacher, on them": percent(row["one_teacher_on_queries"]),
+            "the vote without noise, on them": percent(row["ensemble_on_queries"]),
+            "labels that left, right": percent(row["labels_right"]),
+            "demonstrations in the student": f"{row['student_shots']}",
+            "texts in the test": f"{row['test_texts']}",
+            **{
+                f"{who}, {how}": percent(row.get(key, {}).get(kind))
+                for key, who in PROMPTS.items()
+                for kind, how in CALIBRATED.items()
+            },
+        }
+        for row in rows
+    ]
+    lines = [f"| {title} | {' | '.join(column[title] for column in columns)} |" for title in columns[0]]
+    return "\n".join([lines[0], "|---|" + "---|" * len(rows), *lines[1:]])
+
+
+def generated(found: dict[str, Any]) -> str:
+    lines = ["| label | made-up question |", "|---|---|"]
+    lines += [f"| {label.strip()} | `{text}` |" for text, label in found["demonstrations"]]
+    return "\n".join(lines)
+
+
 def put(text: str, name: str, table: str) -> str:
     pattern = rf"(<!-- table {name} -->\n).*?(<!-- end -->)"
     return re.sub(pattern, lambda found: f"{found[1]}\n{table}\n\n{found[2]}", text, count=1, flags=re.DOTALL)
 
 
+TABLES: dict[str, dict[str, Callable[[Any], str]]] = {
+    "lora.md": {"sst2": sst2, "memorisation": memorisation},
+    "prompt-pate.md": {"pate": pate},
+    "private-generation.md": {"generate": generated},
+}
+
+
+def filled(guide: str, text: str) -> str:
+    """The guide's text with its tables made anew."""
+    for name, table in TABLES[guide].items():
+        text = put(text, name, table(read(f"prompts_{name}")))
+    return text
+
+
 def main() -> None:
-    text = GUIDE.read_text(encoding="utf-8")
-    text = put(text, "sst2", sst2(read("prompts_sst2")))
-    GUIDE.write_text(put(text, "memorisation", memorisation(read("prompts_memorisation"))), encoding="utf-8")
+    for guide in TABLES:
+        path = ROOT / "docs" / "guides" / guide
+        path.write_text(filled(guide, path.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":
