@@ -80,7 +80,8 @@ def clipped_sum(
     trainable = {name: value for name, value in model.named_parameters() if value.requires_grad}
     if not trainable:
         raise InvalidValue("the model has no trainable parameter; set requires_grad on those that should learn.")
-    keep_heap()
+    if all(value.device.type == "cpu" for value in trainable.values()):
+        keep_heap()
     count, units = num_examples(batch), _units(groups, batch)
     if count == 0:
         zeros = {name: torch.zeros_like(value) for name, value in trainable.items()}
