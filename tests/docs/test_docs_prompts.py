@@ -39,3 +39,13 @@ def test_private_and_twin_take_the_same_steps_within_the_budget(way: str) -> Non
 @pytest.mark.parametrize("way", ["head", "lora"])
 def test_at_epsilon_3_sst2_is_within_two_points_of_the_twin(way: str) -> None:
     assert accuracy(way, 3.0) > accuracy(way, "infinity") - 2
+
+
+def test_the_guide_tells_all_draws_of_the_noise_on_trec() -> None:
+    first = tables.read("prompts_pate")[0]
+    drawn = [one["student"]["calibrated"] for one in (first, *first["further_draws_of_the_noise"])]
+    mean, base = statistics.mean(drawn), first["zero_shot"]["calibrated"]
+    text = " ".join((GUIDES / "prompt-pate.md").read_text(encoding="utf-8").split())
+    assert f"the students of five draws of the noise are {mean - base:.1f} points above it" in text
+    rest = ", ".join(f"{one:.1f}" for one in drawn[1:-1])
+    assert f"{drawn[0]:.1f} in the table, then {rest} and {drawn[-1]:.1f}" in text
