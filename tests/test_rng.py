@@ -9,7 +9,9 @@ import random
 import numpy as np
 import pytest
 import torch
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
+import hush.rng as rng_module
 from hush import Rng
 from hush.errors import InvalidValue
 from hush.rng import CipherStream
@@ -74,14 +76,35 @@ def test_a_bad_seed_is_refused(seed: object) -> None:
         Rng.from_seed(seed)  # type: ignore[arg-type]
 
 
+def counter_mode(material: bytes, count: int) -> bytes:
+    """The key stream of CTR-AES256 behind this key and nonce, from block 2 on: block 1 is GCM's own."""
+    start = material[32:44] + (2).to_bytes(4, "big")
+    return Cipher(algorithms.AES256(material[:32]), modes.CTR(start)).encryptor().update(bytes(count))
+
+
 def test_the_cipher_stream_is_aes_in_counter_mode() -> None:
-    """NIST SP 800-38A, F.5.5: the first two output blocks of CTR-AES256."""
+    """Known answers: test case 14 of the GCM specification (McGrew, Viega 2005), and SP 800-38A, F.5.5, for CTR."""
+    assert CipherStream(bytes(64)).words(2).tobytes() == bytes.fromhex("cea7403d4d606b6e074ec5d3baf39d18")
     key = bytes.fromhex("603deb1015ca71be2b73aef0857d77811f352c073b6108d72d9810a30914dff4")
     counter = bytes.fromhex("f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff")
     blocks = bytes.fromhex("0bdf7df1591716335e9a8b15c860c5025a6e699d536119065433863c8f657b94")
-    assert CipherStream(key + counter).words(4).tobytes() == blocks
-    stream = CipherStream(key + counter)
-    assert b"".join(stream.words(2).tobytes() for _ in range(2)) == blocks  # it goes on where it stopped
+    assert Cipher(algorithms.AES256(key), modes.CTR(counter)).encryptor().update(bytes(32)) == blocks
+    material = key + counter
+    expected = counter_mode(material, 1 << 20)
+    assert CipherStream(material).words(1 << 17).tobytes() == expected  # more than is made in one go
+    stream = CipherStream(material)
+    assert b"".join(stream.words(count).tobytes() for count in (2, 1, 3, 0, 2)) == expected[:64]  # it goes on
+
+
+def test_a_nonce_serves_for_less_than_its_counter_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert rng_module._NONCE_SERVES < 16 * (2**32 - 2)
+    monkeypatch.setattr(rng_module, "_NONCE_SERVES", 64)
+    material = bytes(range(64))
+    following = material[:32] + (int.from_bytes(material[32:44], "big") + 1).to_bytes(12, "big")
+    found = CipherStream(material).words(12).tobytes()
+    assert found == counter_mode(material, 64) + counter_mode(following, 32)
+    last = CipherStream(bytes(32) + b"\xff" * 12)
+    assert last.words(12).tobytes()[64:] == counter_mode(bytes(44), 32)  # after the last nonce comes the first
 
 
 def test_cipher_streams_are_named_and_fresh() -> None:

@@ -13,13 +13,15 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from scipy import stats
 from torch import Tensor
 
 from hush import Rng
 from hush.errors import InvalidValue
 from hush.training.noise import GRID_BITS, NoiseSource, add_noise, grid_of
-from hush.training.normals import NormalStream
+from hush.training.normals import _MOST, _WORDS, NormalStream, _Tail
 
+P32, P64 = _WORDS[torch.float32].tail, _WORDS[torch.float64].tail
 BOTH = pytest.mark.parametrize("secure", [False, True], ids=["plain", "secure"])
 
 
@@ -37,13 +39,23 @@ class Words:
         return np.resize(self.values, count)
 
 
-def with_words(first: list[int], second: list[int], *, finer: list[int] | None = None) -> Tensor:
+class Tail:
+    """A stand-in for the tail that has these numbers at these places, of the first portion."""
+
+    def __init__(self, numbers: dict[int, float]) -> None:
+        self.numbers = numbers
+
+    def of(self, count: int) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
+        return np.array(list(self.numbers), dtype=np.intp), np.array(list(self.numbers.values()))
+
+
+def with_words(first: list[int], second: list[int], *, tail: dict[int, float] | None = None) -> Tensor:
     """The cosines and the sines that a stream in float64 makes of these words."""
     stream = NormalStream(Rng.from_seed(0), "noise", torch.float64)
     half = 512  # of the least portion
     words = np.concatenate([np.resize(np.array(part, dtype=np.int64), half) for part in (first, second)])
     stream._cipher = Words(words.tolist())  # type: ignore[assignment]
-    stream._finer = Words(finer or [0])  # type: ignore[assignment]
+    stream._tail = Tail(tail or {})  # type: ignore[assignment]
     numbers = stream.tensor(2 * half)
     return torch.stack([numbers[: len(first)], numbers[half : half + len(first)]])
 
@@ -164,46 +176,92 @@ def test_normals_are_box_mullers_to_the_last_bits() -> None:
     found = with_words(first, second)
     with mpmath.workdps(40):
         for place, (one, two) in enumerate(zip(first, second, strict=True)):
-            radius = mpmath.sqrt(-2 * mpmath.log(mpmath.mpf(abs(one)) / 2**63))
+            radius = mpmath.sqrt(-2 * mpmath.log(P64 + (1 - P64) * mpmath.mpf(abs(one)) / 2**63))
             angle = 2 * mpmath.pi * two / mpmath.mpf(2) ** 64
             for value, truth in zip(found[:, place].tolist(), (mpmath.cos(angle), mpmath.sin(angle)), strict=True):
                 # 2^-53 of U itself is lost where U is near 1: the radius there is at least 2^-26.
                 assert abs(value - radius * truth) <= radius * 2.0**-49 + 2.0**-53 / max(radius, 2.0**-26)
 
 
-def test_the_tail_gets_more_bits() -> None:
-    finer = -(2**63)  # the least: the word counts as half of 2^-64
-    cosines, sines = with_words([0, 1, 2**43 - 1, 2**43], [0, 0, 0, 0], finer=[finer])
-    places = [2.0**-65, 1 + 2.0**-65, 2.0**43 - 1, 2.0**43]
-    truth = [math.sqrt(-2 * math.log(place / 2**63)) for place in places]
+@pytest.mark.parametrize(("share", "furthest"), [(P32, 13.9), (P64, 14.3)], ids=["plain", "secure"])
+def test_the_tail_gets_more_bits(share: float, furthest: float) -> None:
+    least, most = -(2**63), 2**63 - 1
+    tail = _Tail(Words(([most, least] * 512) + [least] * 1024 + [least] * 1024), share)  # type: ignore[arg-type]
+    places, values = tail.of(2)
+    assert places[0] == 0  # a gap of nothing
+    assert values[0] == share * 2.0**-129
+    assert math.sqrt(-2 * math.log(values[0])) > furthest
+    tail = _Tail(Words([most] * 3072), share)  # type: ignore[arg-type]
+    assert tail.of(5)[0].tolist() == [0, 1, 2, 3, 4]
+    assert tail.of(1000)[1].tolist() == [share] * 1000
+
+
+def test_numbers_of_the_tail_take_the_place_of_others() -> None:
+    numbers = {0: 2.0**-149, 2: 2.0**-30}
+    cosines, sines = with_words([5, 2**62, 7, 2**62], [0, 0, 0, 0], tail=numbers)
+    middle = P64 + (1 - P64) / 2
+    truth = [math.sqrt(-2 * math.log(value)) for value in (2.0**-149, middle, 2.0**-30, middle)]
     assert cosines.tolist() == pytest.approx(truth, rel=1e-14)
-    assert cosines[0] > 13.3
     assert sines.tolist() == [0, 0, 0, 0]
-    most = with_words([0], [0], finer=[2**63 - 1])[0]
-    assert most.tolist() == pytest.approx([math.sqrt(2 * 63 * math.log(2))])
+
+
+def test_the_tail_is_the_same_however_it_is_asked_for() -> None:
+    whole, parts = (_Tail(Rng.from_seed(3).cipher_stream("tail"), 0.01) for _ in range(2))
+    places, values = whole.of(100_000)
+    found, start = [], 0
+    for count in [1, 10, 0, 989, 99_000]:
+        where, what = parts.of(count)
+        assert np.all((where >= 0) & (where < count))
+        found.append(np.stack([where + start, what]))
+        start += count
+    assert np.array_equal(np.concatenate(found, axis=1), np.stack([places, values]))
+
+
+def test_the_tail_is_where_chance_puts_it_and_uniform() -> None:
+    """False alarm 1e-6 in all: how many there are, the gaps between them and their values."""
+    share, count = 2.0**-11, 40_000_000
+    places, values = _Tail(Rng.from_seed(4).cipher_stream("tail"), share).of(count)
+    assert stats.binomtest(len(places), count, share).pvalue > 2e-7
+    assert len(np.unique(places)) == len(places)
+    gaps = np.bincount(np.minimum(np.diff(places) // 256, 20), minlength=21)
+    edges = np.append(stats.geom.cdf(256 * np.arange(1, 21) - 1, share), 1)
+    assert stats.chisquare(gaps, (len(places) - 1) * np.diff(edges, prepend=0)).pvalue > 2e-7
+    assert stats.kstest(values / share, "uniform").pvalue > 2e-7
 
 
 def test_the_tail_of_plain_noise_gets_more_bits_too() -> None:
     stream = NormalStream(Rng.from_seed(0), "noise", torch.float32)
     words = np.concatenate([np.resize(np.array(part, dtype=np.int32), 512) for part in ([0, 1, 2**20, -(2**31)], [0])])
     stream._cipher = Words(words.view(np.int64).tolist())  # type: ignore[assignment]
-    stream._finer = Words([-(2**63)])  # type: ignore[assignment]
-    truth = [math.sqrt(-2 * math.log(place / 2**31)) for place in (2.0**-65, 1, 2**20, 2**31)]
+    stream._tail = Tail({0: P32 * 2.0**-129})  # type: ignore[assignment]
+    uniform = [P32 * 2.0**-129, *(P32 + (1 - P32) * place / 2**31 for place in (1, 2**20, 2**31))]
+    truth = [math.sqrt(-2 * math.log(value)) for value in uniform]
     found = stream.tensor(1024)[:4].tolist()
     assert found == pytest.approx(truth, rel=1e-6)
-    assert found[0] > 11.5
+    assert found[0] > 13.9
 
 
 def test_plain_normals_are_box_mullers_in_single_precision() -> None:
     stream = NormalStream(Rng.from_seed(0), "noise", torch.float32)
     words = Rng.from_seed(5).stream("words").integers(-(2**31), 2**31 - 1, 1024).astype(np.int32)
     stream._cipher = Words(words.view(np.int64).tolist())  # type: ignore[assignment]
+    stream._tail = Tail({})  # type: ignore[assignment]
     first, second = words.astype(np.float64).reshape(2, -1)
-    keep = (np.abs(first) >= 2**20) & (np.abs(first) < 0.99 * 2**31)
-    radius, angle = np.sqrt(-2 * np.log(np.abs(first) / 2**31)), np.pi * second / 2**31
+    keep = np.abs(first) < 0.99 * 2**31
+    uniform = P32 + (1 - P32) * np.abs(first) / 2**31
+    radius, angle = np.sqrt(-2 * np.log(uniform)), np.pi * second / 2**31
     found = stream.tensor(1024).double().numpy().reshape(2, -1)
     truth = radius * np.stack([np.cos(angle), np.sin(angle)])
     assert np.abs(found - truth)[:, keep].max() < 2e-5
+
+
+def test_portions_of_one_size_and_no_number_twice() -> None:
+    source, total = NoiseSource(Rng.from_seed(6)), 2 * _MOST + 10
+    found = [source.add({"a": torch.zeros(total - 7), "b": torch.zeros(7)}, 1.0) for _ in range(2)]
+    numbers = torch.cat([part for gradients in found for part in gradients.values()])
+    assert source._streams[torch.float32]._room.shape[1] == -(-total // 3 // 4) * 2
+    assert len(torch.unique(numbers)) > 0.9 * len(numbers)  # of float32 some are equal by chance
+    assert abs(float(numbers.double().mean())) * math.sqrt(len(numbers)) < 5.3
 
 
 def sources(seed: int | None) -> Iterator[NoiseSource]:

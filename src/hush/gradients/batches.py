@@ -13,12 +13,14 @@ from hush.errors import InvalidValue
 Batch: TypeAlias = Any  # a tensor, or a tuple, list or mapping of tensors and constants
 LossFunction: TypeAlias = Callable[..., Tensor]
 
+_SEQUENCES = (tuple, list)
+
 
 def call(loss_fn: LossFunction, model: nn.Module, batch: Batch) -> Tensor:
     """`loss_fn(model, *batch)`, or with keywords where the batch is a mapping."""
     if isinstance(batch, Tensor):
         return loss_fn(model, batch)
-    if isinstance(batch, Mapping):
+    if not isinstance(batch, _SEQUENCES) and isinstance(batch, Mapping):
         return loss_fn(model, **batch)
     return loss_fn(model, *batch)
 
@@ -27,34 +29,34 @@ def mapped(function: Callable[[Tensor], Any], batch: Batch) -> Batch:
     """The same batch with the function applied to every tensor in it."""
     if isinstance(batch, Tensor):
         return function(batch)
+    if isinstance(batch, _SEQUENCES):
+        return tuple([mapped(function, value) for value in batch])
     if isinstance(batch, Mapping):
         return {key: mapped(function, value) for key, value in batch.items()}
-    if isinstance(batch, tuple | list):
-        return tuple(mapped(function, value) for value in batch)
     return batch
 
 
-def tensors(batch: Batch) -> Iterator[Tensor]:
+def tensors(batch: Batch) -> list[Tensor]:
     """All tensors of the batch."""
     if isinstance(batch, Tensor):
-        yield batch
-    elif isinstance(batch, Mapping):
-        for value in batch.values():
-            yield from tensors(value)
-    elif isinstance(batch, tuple | list):
-        for value in batch:
-            yield from tensors(value)
+        return [batch]
+    if isinstance(batch, _SEQUENCES):
+        return [tensor for value in batch for tensor in tensors(value)]
+    if isinstance(batch, Mapping):
+        return [tensor for value in batch.values() for tensor in tensors(value)]
+    return []
 
 
 def num_examples(batch: Batch) -> int:
     """The number of examples: the length that all tensors of the batch share."""
-    sizes = {len(tensor) if tensor.ndim else None for tensor in tensors(batch)}
+    shapes = [tensor.shape for tensor in tensors(batch)]
+    sizes = {shape[0] if shape else None for shape in shapes}
     if len(sizes) != 1 or None in sizes:
         raise InvalidValue(
             "a batch must be tensors whose first axis is the example, all of one length; "
             f"got lengths {sorted(map(str, sizes))}."
         )
-    return int(sizes.pop() or 0)
+    return int(shapes[0][0])
 
 
 def take(batch: Batch, index: Tensor | slice) -> Batch:

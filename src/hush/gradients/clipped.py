@@ -77,7 +77,8 @@ def clipped_sum(
     clip_norm = _check.positive("clip_norm", clip_norm)
     _check.one_of("method", method, ("auto", *METHODS))
     _check.one_of("clipping", clipping, clip.CLIPPINGS)
-    trainable = {name: value for name, value in model.named_parameters() if value.requires_grad}
+    modules = list(model.named_modules())
+    trainable = _trainable(modules)
     if not trainable:
         raise InvalidValue("the model has no trainable parameter; set requires_grad on those that should learn.")
     if all(value.device.type == "cpu" for value in trainable.values()):
@@ -86,12 +87,24 @@ def clipped_sum(
     if count == 0:
         zeros = {name: torch.zeros_like(value) for name, value in trainable.items()}
         return ClippedSum(zeros, torch.zeros(0), 0, methods.remembered(model, method))
+    job = _Job(model, modules, trainable, loss_fn, clip_norm, method, clipping)
     pieces = [
-        _one_piece(model, trainable, loss_fn, piece, clip_norm, method, clipping, members)
+        job.one_piece(piece, members)
         for part, own in _begun(model, batch, units, physical_batch_size)
         for piece, members in _pieces(part, own, _fitting(model, trainable, part, physical_batch_size))
     ]
     return pieces[0] if len(pieces) == 1 else _added(pieces)
+
+
+def _trainable(modules: list[tuple[str, nn.Module]]) -> dict[str, nn.Parameter]:
+    """What `named_parameters` gives, as far as it is trainable, without going through the modules once more."""
+    found, seen = {}, set()
+    for place, module in modules:
+        for name, value in module._parameters.items():
+            if value is not None and value.requires_grad and id(value) not in seen:
+                seen.add(id(value))
+                found[f"{place}.{name}" if place else name] = value
+    return found
 
 
 def _units(groups: Tensor | None, batch: Batch) -> Tensor | None:
@@ -106,7 +119,7 @@ def _begun(
     model: nn.Module, batch: Batch, units: Tensor | None, size: int | None
 ) -> Iterator[tuple[Batch, Tensor | None]]:
     """The batch; for a model that was not seen before a few examples come first, to tell what each takes."""
-    if size is None and units is None and model not in _held and num_examples(batch) > 2 * _LEAST_PIECE:
+    if model not in _held and size is None and units is None and num_examples(batch) > 2 * _LEAST_PIECE:
         _held[model] = 0.0
         yield take(batch, slice(0, _LEAST_PIECE)), None
         batch = take(batch, slice(_LEAST_PIECE, None))
@@ -119,7 +132,7 @@ def _fitting(model: nn.Module, trainable: dict[str, nn.Parameter], batch: Batch,
         return size
     count = num_examples(batch)
     held = _held.get(model, 0.0) * count
-    if held <= max(_MOST_HELD, _LEAST_SHARE * sum(value.nbytes for value in trainable.values())):
+    if held <= _MOST_HELD or held <= _LEAST_SHARE * sum(value.nbytes for value in trainable.values()):
         return None
     pieces = max(2, math.ceil(held / (2 * _MOST_HELD)))
     return max(_LEAST_PIECE, -(-count // pieces))
@@ -127,8 +140,7 @@ def _fitting(model: nn.Module, trainable: dict[str, nn.Parameter], batch: Batch,
 
 def _pieces(batch: Batch, units: Tensor | None, size: int | None) -> Iterator[tuple[Batch, Tensor | None]]:
     """The batch cut into physical batches; a person's examples stay together."""
-    count = num_examples(batch)
-    if size is None or _check.whole("physical_batch_size", size) >= count:
+    if size is None or _check.whole("physical_batch_size", size) >= num_examples(batch):
         yield batch, units
     elif units is None:
         yield from ((piece, None) for piece in split(batch, size))
@@ -144,30 +156,52 @@ def _pieces(batch: Batch, units: Tensor | None, size: int | None) -> Iterator[tu
             start += taken
 
 
-def _one_piece(
-    model: nn.Module,
-    trainable: dict[str, nn.Parameter],
-    loss_fn: LossFunction,
-    batch: Batch,
-    clip_norm: float,
-    method: str,
-    clipping: str,
-    units: Tensor | None,
-) -> ClippedSum:
-    with torch.enable_grad():
-        name, uses = uses_by(method, model, trainable, loss_fn, batch)
-        if uses is None:
-            with kept(model, batch) as own:
-                return _looped(model, loss_fn, own, clip_norm, clipping, units)
-    found = {_place(tensor): tensor.nbytes for some in uses.values() for use in some for tensor in use.held()}
-    _held[model] = sum(found.values()) / num_examples(batch)
-    with torch.no_grad():
-        if units is not None:
-            index, present = _members(units)
-            uses = {key: [use.grouped(index, present) for use in found] for key, found in uses.items()}
-        own = [value for part in model.modules() for value in (*part._parameters.values(), *part._buffers.values())]
-        foreign = Counter(_place(tensor) for tensor in (*own, *tensors(batch)) if tensor is not None)
-        return _combined(trainable, uses, clip_norm, clipping, name, foreign)
+@dataclass(frozen=True)
+class _Job:
+    """What is the same for all pieces of a batch."""
+
+    model: nn.Module
+    modules: list[tuple[str, nn.Module]]
+    trainable: dict[str, nn.Parameter]
+    loss_fn: LossFunction
+    clip_norm: float
+    method: str
+    clipping: str
+
+    def one_piece(self, batch: Batch, units: Tensor | None) -> ClippedSum:
+        """The clipped sum of some examples, computed at once."""
+        model, loss_fn = self.model, self.loss_fn
+        with torch.enable_grad():
+            name, uses = uses_by(self.method, model, self.trainable, loss_fn, batch, self.modules)
+            if uses is None:
+                with kept(model, batch, self.modules) as own:
+                    return _looped(model, loss_fn, own, self.clip_norm, self.clipping, units)
+        found = {_place(tensor): tensor.nbytes for some in uses.values() for use in some for tensor in use.held()}
+        _held[model] = sum(found.values()) / num_examples(batch)
+        with torch.no_grad():
+            if units is not None:
+                index, present = _members(units)
+                uses = {key: [use.grouped(index, present) for use in found] for key, found in uses.items()}
+            return self._combined(uses, name, self._foreign(batch))
+
+    def _foreign(self, batch: Batch) -> set[int]:
+        """Where tensors lie that belong to the user, which nothing here may overwrite."""
+        found = {_place(tensor) for tensor in tensors(batch)}
+        for _, module in self.modules:
+            for values in (module._parameters, module._buffers):
+                found.update([_place(tensor) for tensor in values.values() if tensor is not None])
+        return found
+
+    def _combined(self, uses: dict[str, list[Use]], method: str, foreign: set[int]) -> ClippedSum:
+        squares = measure(uses)
+        norms, factors = clip.factors(squares, self.clip_norm, self.clipping, self.trainable)
+        nonfinite = 0
+        if not clip.all_finite(norms):
+            broken = ~torch.isfinite(norms)
+            nonfinite = int(broken.sum())
+            if nonfinite:  # zero times NaN is NaN, so their rows are blanked as well
+                uses = {name: [use.without(broken) for use in found] for name, found in uses.items()}
+        return ClippedSum(_weighted(self.trainable, uses, factors, foreign), norms, nonfinite, method)
 
 
 def _members(units: Tensor) -> tuple[Tensor, Tensor]:
@@ -180,31 +214,11 @@ def _members(units: Tensor) -> tuple[Tensor, Tensor]:
     return order[(start[:, None] + place).clamp(max=len(units) - 1)], present
 
 
-def _combined(
-    trainable: dict[str, nn.Parameter],
-    uses: dict[str, list[Use]],
-    clip_norm: float,
-    clipping: str,
-    method: str,
-    foreign: Counter[int],
-) -> ClippedSum:
-    """`foreign` counts the tensors that belong to the user, which nothing here may overwrite."""
-    squares = measure(uses)
-    norms, factors = clip.factors(squares, clip_norm, clipping, trainable)
-    nonfinite = 0
-    if not clip.all_finite(norms):
-        broken = ~torch.isfinite(norms)
-        nonfinite = int(broken.sum())
-        if nonfinite:  # zero times NaN is NaN, so their rows are blanked as well
-            uses = {name: [use.without(broken) for use in found] for name, found in uses.items()}
-    return ClippedSum(_weighted(trainable, uses, factors, foreign), norms, nonfinite, method)
-
-
 def _weighted(
-    shapes: dict[str, nn.Parameter], uses: dict[str, list[Use]], factors: dict[str, Tensor], foreign: Counter[int]
+    shapes: dict[str, nn.Parameter], uses: dict[str, list[Use]], factors: dict[str, Tensor], foreign: set[int]
 ) -> dict[str, Tensor]:
     """Each parameter's sum, freeing what it was made of; those that free most come first."""
-    holders = foreign + Counter(_place(tensor) for found in uses.values() for use in found for tensor in use.held())
+    holders = Counter([_place(tensor) for found in uses.values() for use in found for tensor in use.held()])
     found: dict[str, Tensor] = {}
     for name in sorted(uses, key=lambda name: _freed(uses[name], shapes[name]), reverse=True):
         total = None
@@ -212,19 +226,27 @@ def _weighted(
         while parts:
             use = parts.pop()
             held = use.held()
-            mine = holders[_place(held[-1])] == 1 and is_dense(held[-1])  # nobody else needs it any more
-            part = use.weighted(factors[name], scratch=mine)
-            holders.subtract(map(_place, held))
+            spots = [_place(tensor) for tensor in held]
+            mine = holders[spots[-1]] == 1 and spots[-1] not in foreign and is_dense(held[-1])  # nobody else needs it
             del held
+            part = use.weighted(factors[name], scratch=mine)
+            for spot in spots:
+                holders[spot] -= 1
             total = part if total is None else total + part
             del use
         assert total is not None
-        found[name] = total.reshape(shapes[name].shape).to(shapes[name].dtype)
+        found[name] = _like(total, shapes[name])
     return {name: found[name] if name in found else torch.zeros_like(value) for name, value in shapes.items()}
 
 
+def _like(total: Tensor, parameter: Tensor) -> Tensor:
+    total = total if total.shape == parameter.shape else total.reshape(parameter.shape)
+    return total if total.dtype == parameter.dtype else total.to(parameter.dtype)
+
+
 def _place(tensor: Tensor) -> int:
-    return tensor.untyped_storage().data_ptr()
+    """Where its memory begins."""
+    return tensor.data_ptr() - int(tensor.storage_offset()) * tensor.element_size()
 
 
 def _freed(uses: list[Use], parameter: Tensor) -> float:

@@ -47,7 +47,8 @@ def all_finite(norms: Tensor) -> bool:
 
 def shrink(norms: Tensor, clip_norm: float) -> Tensor:
     """min(1, clip_norm / norm)."""
-    return torch.clamp(clip_norm / norms, max=1.0)  # clip_norm / 0 is infinite, so a zero gradient gets 1
+    bound = torch.tensor(clip_norm, dtype=norms.dtype)
+    return torch.div(bound, norms).clamp_(max=1.0)  # clip_norm / 0 is infinite, so a zero gradient gets 1
 
 
 def layers(names: Iterable[str]) -> dict[str, list[str]]:

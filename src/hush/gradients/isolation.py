@@ -58,7 +58,7 @@ def _check_change(model: nn.Module, loss_fn: LossFunction, batch: Batch, change:
     if _differ(before.losses[1:], after.losses[1:]):
         raise NotIsolated(_blame(before, after))
     for before_row, after_row in zip(before.gradients, after.gradients, strict=True):
-        if _differ(before_row, after_row):
+        if not all(map(torch.equal, before_row, after_row)) and _differ(_row(before_row), _row(after_row)):
             raise NotIsolated(_blame(before, after))
     if before.buffer is not None:
         raise NotIsolated(
@@ -69,7 +69,7 @@ def _check_change(model: nn.Module, loss_fn: LossFunction, batch: Batch, change:
 
 def _check_gradients(model: nn.Module, loss_fn: LossFunction, batch: Batch, method: str, plain: _Pass) -> None:
     """The method's norms against plain backward passes of single losses."""
-    expected = torch.stack([torch.linalg.vector_norm(row) for row in plain.gradients])
+    expected = torch.stack([torch.linalg.vector_norm(_row(found)) for found in plain.gradients])
     with same_draws():
         total = clipped_sum(model, loss_fn, batch, 1.0, method=method)  # type: ignore[arg-type]
     found = total.norms[1 : 1 + len(expected)].to(expected.dtype)
@@ -107,20 +107,25 @@ class _Pass:
         return hook
 
     @cached_property
-    def gradients(self) -> list[Tensor]:
-        """The whole gradient of each of a few losses, none of them the changed example's."""
+    def gradients(self) -> list[list[Tensor]]:
+        """The gradients of each of a few losses, none of them the changed example's, by all weights."""
         return list(self._gradients())
 
-    def _gradients(self) -> Iterator[Tensor]:
+    def _gradients(self) -> Iterator[list[Tensor]]:
         weights = [value for value in self._model.parameters() if value.requires_grad]
         for index in range(1, min(1 + _PROBES, len(self.losses))):
             if not self.losses.requires_grad:
-                yield self.losses.new_zeros(1)
+                yield [self.losses.new_zeros(1)]
                 continue
-            found = torch.autograd.grad(
-                self.losses[index], weights, retain_graph=True, allow_unused=True, materialize_grads=True
+            yield list(
+                torch.autograd.grad(
+                    self.losses[index], weights, retain_graph=True, allow_unused=True, materialize_grads=True
+                )
             )
-            yield torch.cat([value.reshape(-1) for value in found])
+
+
+def _row(gradients: list[Tensor]) -> Tensor:
+    return torch.cat([value.reshape(-1) for value in gradients])
 
 
 def _blame(before: _Pass, after: _Pass) -> str:

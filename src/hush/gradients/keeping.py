@@ -12,15 +12,19 @@ from torch import Tensor, nn
 from hush.errors import InvalidValue, NotIsolated
 from hush.gradients.batches import Batch, mapped, tensors
 
+_TABLES = (nn.Embedding, nn.EmbeddingBag)
 _writes: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()  # whether a model writes into its batch
 
 
 @contextmanager
-def kept(model: nn.Module, batch: Batch) -> Iterator[Batch]:
-    """The batch to work on; what the forward pass writes into it, into buffers or flags does not stay."""
-    modules = list(model.named_modules())
+def kept(model: nn.Module, batch: Batch, modules: list[tuple[str, nn.Module]] | None = None) -> Iterator[Batch]:
+    """The batch to work on; what the forward pass writes into it, into buffers or flags does not stay.
+
+    `modules` are the model's, with their names, where they are at hand.
+    """
+    modules = list(model.named_modules()) if modules is None else modules
     for name, module in modules:
-        if getattr(module, "max_norm", None) is not None and isinstance(module, nn.Embedding | nn.EmbeddingBag):
+        if isinstance(module, _TABLES) and module.max_norm is not None:
             raise NotIsolated(
                 f"{name or 'the model'} ({type(module).__name__}) has max_norm, which rewrites the rows that a batch "
                 "looks up without any noise; set max_norm to None."
@@ -41,15 +45,17 @@ def kept(model: nn.Module, batch: Batch) -> Iterator[Batch]:
     wrote = any(tensor._version != version for tensor, version in versions)
     if wrote and own is batch:
         raise InvalidValue("loss_fn writes into its batch now and did not at first; let it work on a copy.")
-    _writes[model] = wrote
+    if _writes.get(model) is not wrote:
+        _writes[model] = wrote
 
 
 def _put_back(buffers: list[tuple[nn.Module, str, Tensor, int, Tensor]], flags: list[tuple[nn.Module, bool]]) -> None:
-    with torch.no_grad():
-        for module, name, value, version, copy in buffers:
-            if value._version != version:
+    for module, name, value, version, copy in buffers:
+        if value._version != version:
+            with torch.no_grad():
                 value.copy_(copy)
-            if module._buffers.get(name) is not value:
-                module._buffers[name] = value
+        if module._buffers.get(name) is not value:
+            module._buffers[name] = value
     for module, training in flags:
-        module.training = training
+        if module.training is not training:
+            module.training = training

@@ -15,10 +15,13 @@ from hush.gradients.batches import Batch, LossFunction, call, checked_losses, ma
 from hush.gradients.keeping import kept
 from hush.gradients.layout import Layout, mark
 from hush.gradients.tape import Tape
+from hush.gradients.twins import twin
 from hush.gradients.uses import Rows, Use
 
 METHODS = ("tape", "vectorized", "looped")
 _chosen: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()
+
+_grad = twin(torch.autograd.grad)  # the tape sees what runs inside it, and need not be asked about the whole
 
 assert rules  # importing it fills the tape's table
 
@@ -29,14 +32,19 @@ def remembered(model: nn.Module, method: str) -> str:
 
 
 def uses_by(
-    method: str, model: nn.Module, trainable: Mapping[str, nn.Parameter], loss_fn: LossFunction, batch: Batch
+    method: str,
+    model: nn.Module,
+    trainable: Mapping[str, nn.Parameter],
+    loss_fn: LossFunction,
+    batch: Batch,
+    modules: list[tuple[str, nn.Module]],
 ) -> tuple[str, dict[str, list[Use]] | None]:
     """The method that served, and each parameter's uses; None for the loop, which gives gradients one by one."""
     if method == "auto" and num_examples(batch) == 1:
         return "looped", None
     for name in METHODS[METHODS.index(remembered(model, method)) :]:
         try:
-            found = None if name == "looped" else _attempt(name, model, trainable, loss_fn, batch)
+            found = None if name == "looped" else _attempt(name, model, trainable, loss_fn, batch, modules)
         except NoRule as reason:
             if method != "auto":
                 raise
@@ -53,12 +61,17 @@ def uses_by(
 
 
 def _attempt(
-    name: str, model: nn.Module, trainable: Mapping[str, nn.Parameter], loss_fn: LossFunction, batch: Batch
+    name: str,
+    model: nn.Module,
+    trainable: Mapping[str, nn.Parameter],
+    loss_fn: LossFunction,
+    batch: Batch,
+    modules: list[tuple[str, nn.Module]],
 ) -> dict[str, list[Use]]:
     hooked = [key for key, value in trainable.items() if value._backward_hooks]
     if hooked:
         raise NoRule(f"{', '.join(hooked)}: a hook on a parameter's gradient runs only where gradients are looped.")
-    with kept(model, batch) as own:
+    with kept(model, batch, modules) as own:
         return _by_tape(model, trainable, loss_fn, own) if name == "tape" else vectorized.uses(model, loss_fn, own)
 
 
@@ -91,9 +104,9 @@ def taped(
     losses = checked_losses(losses, count)
     tape.is_final = True
     if losses.requires_grad:
-        targets = [tape.anchor, *tape.parameters.values()]
+        targets, ones = [tape.anchor, *tape.parameters.values()], torch.ones_like(losses)
         with tape:
-            direct = torch.autograd.grad(losses.sum(), targets, allow_unused=True)[1:]
+            direct = _grad(losses, targets, ones, allow_unused=True)[1:]
         missed = [name for name, value in zip(tape.parameters, direct, strict=True) if value is not None]
         if missed and not tolerant:
             raise NoRule(f"{', '.join(missed)}: used by a function that the tape does not see.")

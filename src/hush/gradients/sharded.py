@@ -199,4 +199,4 @@ def _product(parameter: nn.Parameter, uses: Sequence[Use], factors: Tensor | Non
 
 def _none(batch: Batch) -> tuple[Tensor, Mapping[str, Tensor]]:
     """No parameter was used: every gradient is zero."""
-    return next(tensors(batch)).new_zeros(num_examples(batch), dtype=torch.float32), {}
+    return tensors(batch)[0].new_zeros(num_examples(batch), dtype=torch.float32), {}

@@ -118,7 +118,7 @@ class Tape(TorchFunctionMode):
         if not batched:
             return self._derive(func, args, kwargs) if weights else func(*args, **kwargs)
         if weights and torch.is_grad_enabled():
-            return self._meet(func, args, kwargs)
+            return self._meet(func, args, kwargs, tensors)
         return self._followed(func, args, kwargs, tensors)
 
     def _opened(self, func: FunctionType, args: Any, kwargs: Any) -> Any:
@@ -148,8 +148,7 @@ class Tape(TorchFunctionMode):
                     setattr(tensor, _SOURCE, args[0])
         return result
 
-    def _meet(self, func: Any, args: Any, kwargs: Any) -> Any:
-        tensors = [*_tensors(args), *_tensors(kwargs.values())]
+    def _meet(self, func: Any, args: Any, kwargs: Any, tensors: Sequence[Tensor]) -> Any:
         self._met.update({id(tensor): tensor for tensor in tensors if self.is_weight(tensor)})
         known = RULES.get(func)
         try:

@@ -51,7 +51,7 @@ class Outer:
     @property
     def size(self) -> int:
         """Bytes that all examples' gradients would take."""
-        return len(self.inputs) * self.inputs.shape[2] * self.outputs.shape[2] * self.outputs.element_size()
+        return self.inputs.shape[0] * self.inputs.shape[2] * self.outputs.shape[2] * self.outputs.element_size()
 
     def rows(self) -> Tensor:
         """Each example's gradient."""
@@ -165,7 +165,7 @@ class Rows:
 
     def weighted(self, factors: Tensor, *, scratch: bool = False) -> Tensor:
         """The sum over examples of factor times gradient."""
-        flat = self.values.reshape(len(self.values), -1)
+        flat = self.values.reshape(self.values.shape[0], -1)
         return (factors.to(flat.dtype) @ flat).view(self.values.shape[1:])
 
     def without(self, broken: Tensor) -> Rows:

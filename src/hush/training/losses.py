@@ -31,8 +31,9 @@ class Losses:
     def __call__(self, model: nn.Module, *batch: Any, **named: Any) -> Tensor:
         """One loss per row."""
         losses, weights = self._called(model, batch, named)
-        if not torch._C._functorch.is_functorch_wrapped_tensor(losses):
-            self._heard.append((losses.detach(), weights))
+        with torch._C.DisableTorchFunction():  # what follows the model's functions need not see this
+            if not torch._C._functorch.is_functorch_wrapped_tensor(losses):
+                self._heard.append((losses.detach(), weights))
         return losses if weights is None else losses * weights
 
     def _unheard(self, model: nn.Module, *batch: Any, **named: Any) -> Tensor:
@@ -41,14 +42,16 @@ class Losses:
 
     def _called(self, model: nn.Module, batch: Any, named: Any) -> tuple[Tensor, Tensor | None]:
         inner = batch[0] if self._weighted else (named or batch)
-        losses = checked_losses(call(self.loss_fn, model, inner), num_examples(inner))
+        losses = call(self.loss_fn, model, inner)
+        with torch._C.DisableTorchFunction():
+            checked_losses(losses, num_examples(inner))
         return losses, batch[1] if self._weighted else None
 
     def sums(self) -> tuple[float, float]:
         """The weighted sum of what was heard since `take`, and the sum of the weights."""
         losses = [values if weights is None else values * weights for values, weights in self._heard]
         total = sum(len(values) if weights is None else float(weights.sum()) for values, weights in self._heard)
-        result = float(torch.cat(losses).double().sum()) if total else 0.0
+        result = float(sum(values.sum(dtype=torch.float64) for values in losses)) if total else 0.0
         self._heard.clear()
         return result, float(total)
 

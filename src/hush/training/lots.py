@@ -44,7 +44,7 @@ def padded(batch: Batch, size: int) -> Lot:
     (torch.Size([4, 3]), tensor([1., 1., 0., 0.]))
     """
     count = num_examples(batch)
-    device = next(tensors(batch)).device
+    device = tensors(batch)[0].device
     weights = torch.zeros(size, device=device)
     weights[:count] = 1
     grown = mapped(lambda tensor: torch.cat([tensor, tensor.new_zeros(size - count, *tensor.shape[1:])]), batch)
@@ -54,7 +54,7 @@ def padded(batch: Batch, size: int) -> Lot:
 def augmented(lot: Lot, copies: int, augment: Callable[[Batch], Batch]) -> Lot:
     """`copies` augmented versions of each row, which count as one [De, Berrada, Hayes, Smith, Balle 2022]."""
     count = num_examples(lot.batch)
-    device = next(tensors(lot.batch)).device
+    device = tensors(lot.batch)[0].device
     if copies == 1:
         changed = augment(lot.batch) if count else lot.batch
         return Lot(_same_rows(changed, count), lot.weights, lot.groups, lot.units)

@@ -23,7 +23,7 @@ from torch import Tensor
 from hush import _check
 from hush.errors import InvalidValue
 from hush.rng import Rng
-from hush.training.normals import NormalStream
+from hush.training.normals import NormalStream, Piece
 
 GRID_BITS = 16  # the standard deviation is 2^16 to 2^17 steps of the grid
 _RANGE_BITS = 50  # sums beyond 2^50 steps of the grid are held there: more would not be exact in 53 bits
@@ -72,10 +72,11 @@ class NoiseSource:
             row, start = flat(gradient), 0
             if self.secure:
                 hold_in_range(row, scale)
-            for piece in numbers.pieces(len(row), ahead=total):
-                part = row[start : start + len(piece)]
+            for piece in numbers.pieces(row.numel(), ahead=total):
+                end = start + piece[0].numel()
+                part = row[start:end]
                 add_on_grid(part, piece, scale, scale) if self.secure else add_plain(part, piece, scale)
-                start += len(piece)
+                start = end
             write_back(gradient, row)
         return gradients
 
@@ -92,20 +93,22 @@ class NoiseSource:
         raise TypeError("a NoiseSource is not written to disk: its state would undo the noise; make a new one instead.")
 
 
-def add_plain(part: Tensor, normals: Tensor, stddev: float) -> None:
+def add_plain(part: Tensor, normals: Piece, stddev: float) -> None:
     """`part` plus `stddev` times the normals, in place."""
-    part.add_(normals.to(part.device), alpha=stddev)
+    wave, radius = normals
+    part.addcmul_(wave.to(part.device), radius.to(part.device), value=stddev)
 
 
-def add_on_grid(part: Tensor, normals: Tensor, stddev: float, grid_stddev: float) -> None:
+def add_on_grid(part: Tensor, normals: Piece, stddev: float, grid_stddev: float) -> None:
     """The same in float64, rounded to the grid that belongs to `grid_stddev`.
 
     Adding and taking off 1.5 * 2^52 grid steps rounds to the grid: a float64 of that size has no finer digits. What
     goes into the parameter's dtype is a multiple of the grid, exactly or by a rounding that sees nothing else.
     """
     lift = 1.5 * 2.0**52 * grid_of(grid_stddev)
-    noisy = part.to(normals.device, torch.float64)  # operations on mixed dtypes are slower than this copy
-    part.copy_(noisy.add_(normals, alpha=stddev).add_(lift).sub_(lift))
+    wave, radius = normals
+    noisy = part.to(wave.device, torch.float64)  # operations on mixed dtypes are slower than this copy
+    part.copy_(noisy.addcmul_(wave, radius, value=stddev).add_(lift).sub_(lift))
 
 
 def grid_of(stddev: float) -> float:

@@ -1,8 +1,8 @@
 """Standard normal numbers from a cryptographic stream, by Box and Muller's formula.
 
 Two uniform numbers U and V become the pair R cos(2 pi V), R sin(2 pi V) with R = sqrt(-2 ln U) [Box, Muller 1958]. They
-are made of 32 random bits each in float32 and of 64 in float64. Where U is small it gets 64 bits more, so that the tail
-is as fine as the middle: R reaches 11.5 or 13.3, and a true normal pair goes further with a chance of 2^-95 or 2^-127.
+are made of 32 random bits each in float32 and of 64 in float64. So that the tail is as fine as the middle, U is either
+p F with a chance of p, where F has 128 bits, or p + (1 - p) F with 32 or 64: uniform again. R reaches 13.9 or 14.4.
 Generators that make U of the 24 bits of a float32 end at R = 5.8, which a model of a million parameters passes every
 thirty steps or so.
 """
@@ -18,23 +18,26 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hush.rng import Rng
+from hush.rng import CipherStream, Rng
 
-_LEAST, _MOST = 1 << 10, 1 << 18  # numbers made at a time: more would not stay in the cache
+Piece = tuple[Tensor, Tensor]
+
+_LEAST, _MOST = 1 << 10, 1 << 19  # numbers made at a time: more would not stay in the cache
+_TAILS = 1024  # numbers of the tail, likewise
 
 
 @dataclass(frozen=True)
 class _Words:
-    """How the words of the cipher become uniform numbers: |word| / 2^bits, drawn finer below `small`."""
+    """How the words of the cipher become uniform numbers: the share `tail` of them is drawn finer."""
 
     kind: type[numpy.signedinteger]
     bits: int
-    small: float
+    tail: float
 
 
 _WORDS = {
-    torch.float32: _Words(numpy.int32, bits=31, small=2.0**20),  # U below 2^-11 is drawn finer
-    torch.float64: _Words(numpy.int64, bits=63, small=2.0**43),  # U below 2^-20
+    torch.float32: _Words(numpy.int32, bits=31, tail=2.0**-11),
+    torch.float64: _Words(numpy.int64, bits=63, tail=2.0**-20),
 }
 
 
@@ -46,52 +49,86 @@ class NormalStream:
         self._form = _WORDS[dtype]
         self._per_word = 64 // (self._form.bits + 1)
         self._cipher = rng.cipher_stream(name)
-        self._finer = rng.cipher_stream(f"{name}/tail")
-        self._room = self._ready = torch.empty(0, dtype=dtype)
+        self._tail = _Tail(rng.cipher_stream(f"{name}/tail"), self._form.tail)
+        self._least = torch.tensor(self._form.tail, dtype=dtype)
+        self._room = torch.empty(3, 0, dtype=dtype)
+        self._words, self._halves = numpy.empty(0, dtype=numpy.int64), list[Tensor]()
+        self._ready: list[Piece] = []
 
-    def pieces(self, count: int, *, ahead: int = 0) -> Iterator[Tensor]:
-        """The next `count` numbers in pieces that the caller may overwrite, and must use before it asks for more.
+    def pieces(self, count: int, *, ahead: int = 0) -> Iterator[Piece]:
+        """The next `count` numbers in pieces that the caller must use before it asks for more.
 
+        A piece is two tensors, whose product the numbers are: what adds them to something multiplies on the way.
         `ahead` is how many will be wanted soon, these among them: making many at once is quicker.
         """
         while count:
-            if not len(self._ready):
+            if not self._ready:
                 self._ready = self._portion(max(count, ahead))
-            piece = self._ready[:count]
-            self._ready = self._ready[count:]
-            count -= len(piece)
-            yield piece
+            wave, radius = self._ready.pop(0)
+            if wave.numel() > count:
+                self._ready.insert(0, (wave[count:], radius[count:]))
+                wave, radius = wave[:count], radius[:count]
+            count -= wave.numel()
+            yield wave, radius
 
     def tensor(self, count: int, *, ahead: int = 0) -> Tensor:
         """The next `count` numbers in a tensor of their own."""
         result, start = torch.empty(count, dtype=self.dtype), 0
-        for piece in self.pieces(count, ahead=ahead):
-            result[start : start + len(piece)] = piece
-            start += len(piece)
+        for wave, radius in self.pieces(count, ahead=ahead):
+            end = start + wave.numel()
+            torch.mul(wave, radius, out=result[start:end])
+            start = end
         return result
 
-    def _portion(self, wanted: int) -> Tensor:
-        total = min(max(_LEAST, 1 << (wanted - 1).bit_length()), _MOST)
-        if len(self._room) != 2 * total:
-            self._room = torch.empty(2 * total, dtype=self.dtype)
-        cosines, sines, radius, angle = self._room.chunk(4)
-        words = self._cipher.words(total // self._per_word).view(self._form.kind)
-        first, second = torch.from_numpy(words).chunk(2)
+    def _portion(self, wanted: int) -> list[Piece]:
+        """The cosines with their radii, and the sines with the same."""
+        share = -(-wanted // -(-wanted // _MOST))  # as many portions as must be, of one size
+        half = max(_LEAST, share + -share % 4) // 2
+        if self._room.shape[1] != half:
+            self._room = torch.empty(3, half, dtype=self.dtype)
+        cosines, angle, radius = self._room
+        first, second = self._halves_of(self._cipher.words(2 * half // self._per_word))
         self._fill_radius(radius, first)
         angle.copy_(second).mul_(math.pi / 2.0**self._form.bits)  # from -pi to pi
-        torch.cos(angle, out=cosines).mul_(radius)
-        torch.sin(angle, out=sines).mul_(radius)
-        return self._room[:total]
+        torch.cos(angle, out=cosines)
+        return [(cosines, radius), (angle.sin_(), radius)]
+
+    def _halves_of(self, words: NDArray[numpy.int64]) -> list[Tensor]:
+        if words is not self._words:
+            self._words, self._halves = words, list(torch.from_numpy(words.view(self._form.kind)).chunk(2))
+        return self._halves
 
     def _fill_radius(self, radius: Tensor, words: Tensor) -> None:
-        # |word| / 2^bits is uniform and keeps its leading bits where it is small.
-        numbers = radius.copy_(words).abs_().numpy()  # compares, and serves few places, ten times as fast as torch
-        small = numpy.flatnonzero(numbers < self._form.small)
-        if len(small):
-            numbers[small] = self._finer_than(words.numpy()[small])
-        radius.mul_(2.0**-self._form.bits).log_().mul_(-2).sqrt_()
+        least, scale = self._form.tail, 2.0**-self._form.bits
+        torch.add(self._least, radius.copy_(words).abs_(), alpha=(1 - least) * scale, out=radius)
+        places, values = self._tail.of(words.numel())
+        radius.numpy()[places] = values
+        radius.log_().mul_(-2).sqrt_()
 
-    def _finer_than(self, words: NDArray[numpy.signedinteger]) -> NDArray[numpy.float64]:
-        """The same uniform numbers, before the division by 2^bits, with 64 more bits; never 0."""
-        more = self._finer.words(len(words)).astype(numpy.float64)
-        return numpy.abs(words.astype(numpy.float64)) + (more + 2.0**63 + 0.5) * 2.0**-64
+
+class _Tail:
+    """Which of a row of uniform numbers are below `share`, and what they are, to 128 bits.
+
+    The gaps between them are geometric: floor(ln V / ln(1 - share)) for a uniform V [Devroye 1986, section X.2].
+    """
+
+    def __init__(self, stream: CipherStream, share: float) -> None:
+        self._stream, self._share = stream, share
+        self._places, self._values = numpy.empty(0), numpy.empty(0)  # of the row that comes next
+
+    def of(self, count: int) -> tuple[NDArray[numpy.intp], NDArray[numpy.float64]]:
+        """Places and values among the next `count` numbers."""
+        while not len(self._places) or self._places[-1] < count:
+            self._draw()
+        end = int(self._places.searchsorted(count))
+        places, values = self._places[:end].astype(numpy.intp), self._values[:end]
+        self._places, self._values = self._places[end:] - count, self._values[end:]
+        return places, values
+
+    def _draw(self) -> None:
+        gap, high, low = self._stream.words(3 * _TAILS).reshape(3, -1).astype(numpy.float64) + 2.0**63
+        gap = numpy.floor(numpy.log((gap + 0.5) * 2.0**-64) / math.log1p(-self._share))
+        last = self._places[-1] if len(self._places) else -1.0
+        values = (high + (low + 0.5) * 2.0**-64) * (self._share * 2.0**-64)
+        self._places = numpy.concatenate([self._places, last + numpy.cumsum(gap + 1)])
+        self._values = numpy.concatenate([self._values, values])
