@@ -8,6 +8,10 @@ its text is asked about, its label only tells how good the answers were. The oth
 reported on the test part, which nothing was chosen on. `--keep` holds the votes, to go on after an interruption.
 `gnmax` answers every question and pays for no test: better where few are asked. The student's texts with their true
 labels are tried too: what is lost there is lost by the labels, the rest by the choice of texts.
+
+"student" is the chosen prompt alone; "joined_student" is what `calibration_texts` gives: that prompt, one of the other
+answered texts and zero-shot, with offsets by 200 public texts and the labels that left. How was fixed on other public
+rows with their labels and with made-up errors in them, before the test part was looked at.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ import argparse
 import json
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,10 +38,36 @@ from hush.prompts.student import StudentPrompt
 from hush.prompts.templates import TASKS
 
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "prompts_pate.json"
-DELTA, PUBLIC_SHARE = 1e-5, 0.1
+DELTA, PUBLIC_SHARE, SOME_TEXTS = 1e-5, 0.1, 200
 # How often a teacher is right: guesses, made before any vote was seen. Thresholds are tuned on made-up votes.
 GUESS = {"trec": 0.5, "ag-news-sample": 0.7, "sst2": 0.8}
 TEST_PART = {"sst2": "dev"}
+
+
+class Remembering:
+    """A language model that is not asked the same twice: prompts share questions, and draws share zero-shot."""
+
+    def __init__(self, model: Any) -> None:
+        self.model, self.known = model, dict[tuple[str, str], Any]()
+
+    def log_probs(self, prefix: str, inputs: Sequence[str], continuations: Sequence[str], /) -> list[Any]:
+        new = [text for text in dict.fromkeys(inputs) if (prefix, text) not in self.known]
+        found = self.model.log_probs(prefix, new, continuations) if new else []
+        self.known |= {(prefix, text): row for text, row in zip(new, found, strict=True)}
+        return [self.known[prefix, text] for text in inputs]
+
+    def tokens(self, text: str) -> Any:
+        return self.model.tokens(text)
+
+    @property
+    def name(self) -> str:
+        return str(self.model.name)
+
+
+def public_texts(name: str) -> list[str]:
+    """All public texts of the task, without their labels."""
+    texts = data.load_labelled_texts(name).texts
+    return [texts[row] for row in numpy.flatnonzero(in_test_part(texts, PUBLIC_SHARE)).tolist()]
 
 
 def parts(name: str, queries: int, tests: int, most: int | None = None) -> tuple[Any, Any, Any]:
@@ -86,16 +117,56 @@ def vote_for(given: argparse.Namespace, budget: Budget, queries: int) -> Confide
 def with_true_labels(student: StudentPrompt, queries: list[str], truth: numpy.ndarray) -> StudentPrompt:
     """The student's texts in their order, with the labels that the data set gives them."""
     words = {student.template.clean(text): student.labels[label] for text, label in zip(queries, truth, strict=True)}
-    return replace(student, demonstrations=tuple((text, words[text]) for text, _ in student.demonstrations))
+    shown = [tuple((text, words[text]) for text, _ in pairs) for pairs in (student.demonstrations, *student.beside)]
+    return replace(student, demonstrations=shown[0], beside=tuple(shown[1:]))
+
+
+def right_share(prompt: StudentPrompt, texts: list[str], labels: numpy.ndarray) -> float:
+    return round(100 * float((prompt.predict(texts) == labels).mean()), 2)
+
+
+def first_prompt(student: StudentPrompt) -> StudentPrompt:
+    return replace(student, beside=(), offsets=())
+
+
+def draw(
+    given: argparse.Namespace, pate: PromptPATE, vote: Any, counts: Any, asked: Any, tests: Any, public: list[str]
+) -> tuple[dict[str, Any], StudentPrompt, numpy.ndarray]:
+    """One draw of the noise: labels, their price, the student, and how often it is right on the tests."""
+    (queries, truth), budget = asked, Budget(epsilon=given.epsilon, delta=DELTA)
+    with tempfile.TemporaryDirectory() as place:
+        account = Ledger(Path(place) / "ledger.db").account(given.task, cap=budget)
+        answers = vote.answer(counts, account=account, budget=budget)
+        spent = account.spent().epsilon
+    answered = answers.answered
+    student = pate.student(
+        queries, answers.labels, shots=given.shots, candidates=given.candidates, calibration_texts=public
+    )
+    print("student", student.agreement, len(student.demonstrations), flush=True)
+    zero_shot = replace(student, demonstrations=(), beside=(), offsets=student.offsets[-1:])
+    found = {
+        "answered": int(answered.sum()),
+        "epsilon": answers.guarantee().epsilon,
+        "charged_epsilon": spent,
+        "labels_right": round(100 * float((answers.labels == truth)[answered].mean()), 2),
+        "student_shots": len(student.demonstrations),
+        "student_agreement": student.agreement,
+        "student": accuracy(first_prompt(student), *tests, queries),
+        "joined_student_shots": [len(pairs) for pairs in (student.demonstrations, *student.beside)],
+        "joined_student": right_share(student, *tests),
+        "zero_shot_by_texts_and_labels": right_share(zero_shot, *tests),
+    }
+    print(json.dumps(found), flush=True)
+    return found, student, answers.labels[answered]
 
 
 def measure(given: argparse.Namespace) -> dict[str, Any]:
-    (texts, labels), (queries, truth), (tests, right) = parts(given.task, given.queries, given.test, given.private)
-    task = TASKS[given.task]
+    (texts, labels), asked, tests = parts(given.task, given.queries, given.test, given.private)
+    (queries, truth), public, task = asked, public_texts(given.task), TASKS[given.task]
     budget = Budget(epsilon=given.epsilon, delta=DELTA)
     vote = vote_for(given, budget, len(queries))
     start, used = time.perf_counter(), time.process_time()
-    pate = PromptPATE(load_language_model(given.model), task.template, task.labels)
+    pate = PromptPATE(Remembering(load_language_model(given.model)), task.template, task.labels)
     preview = pate.preview(
         queries, num_teachers=given.teachers, demonstrations=given.demonstrations, vote=vote, budget=budget
     )
@@ -110,13 +181,9 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
         folder=given.keep,
     )
     print("votes are in", round(time.process_time() - used), "CPU seconds", flush=True)
-    with tempfile.TemporaryDirectory() as place:
-        account = Ledger(Path(place) / "ledger.db").account(given.task, cap=budget)
-        answers = vote.answer(counts, account=account, budget=budget)
-        spent = account.spent().epsilon
-    answered = answers.answered
-    student = pate.student(queries, answers.labels, shots=given.shots, candidates=given.candidates)
-    print("student", student.agreement, len(student.demonstrations), flush=True)
+    first, student, left = draw(given, pate, vote, counts, asked, tests, public)
+    true = with_true_labels(student, queries, truth)
+    joined = first_prompt(true).calibrated(public[:SOME_TEXTS], left, beside=true.beside)
     return {
         "task": given.task,
         "model": "SmolLM2-135M-Instruct, 4-bit weights in float32" if given.model == "smollm2" else given.model,
@@ -125,23 +192,22 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
         "demonstrations": given.demonstrations,
         "vote": str(vote),
         "queries": len(queries),
-        "answered": int(answered.sum()),
-        "epsilon": answers.guarantee().epsilon,
         "delta": DELTA,
         "relation": "add_remove",
-        "charged_epsilon": spent,
-        "labels_right": round(100 * float((answers.labels == truth)[answered].mean()), 2),
         "ensemble_on_queries": round(100 * float((counts.counts.argmax(axis=1) == truth).mean()), 2),
         "one_teacher_on_queries": round(
             100 * float(counts.counts[numpy.arange(len(truth)), truth].mean() / given.teachers), 2
         ),
-        "student_shots": len(student.demonstrations),
-        "student_agreement": student.agreement,
-        "test_texts": len(tests),
-        "student": accuracy(student, tests, right, queries),
-        "student_with_true_labels": accuracy(with_true_labels(student, queries, truth), tests, right, queries),
-        "zero_shot": accuracy(pate.prompt(), tests, right, queries),
+        "test_texts": len(tests[0]),
+        **first,
+        "student_with_true_labels": accuracy(first_prompt(true), *tests, queries),
+        "joined_student_with_true_labels": right_share(joined, *tests),
+        "zero_shot": accuracy(pate.prompt(), *tests, queries),
+        "zero_shot_by_200_texts": right_share(pate.prompt().calibrated(public[:SOME_TEXTS]), *tests),
         "preview": preview.to_dict(),
+        "further_draws_of_the_noise": [
+            draw(given, pate, vote, counts, asked, tests, public)[0] for _ in range(given.draws - 1)
+        ],
         "cpu_seconds": round(time.process_time() - used, 1),
         "seconds": round(time.perf_counter() - start, 1),
         "note": given.note,
@@ -163,6 +229,9 @@ def main() -> None:
     parser.add_argument("--test", type=int, default=500)
     parser.add_argument("--shots", type=lambda text: tuple(map(int, text.split(","))), default=(4, 8, 12))
     parser.add_argument("--candidates", type=int, default=6)
+    parser.add_argument(
+        "--draws", type=int, default=1, help="of the noise, each with its own student and its own price"
+    )
     parser.add_argument("--keep", type=Path)
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--out", type=Path, default=RESULTS)

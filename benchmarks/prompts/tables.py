@@ -55,8 +55,14 @@ def memorisation(rows: list[dict[str, Any]]) -> str:
 TASKS = {"trec": "TREC", "ag-news-sample": "AG News", "sst2": "SST-2"}
 PROMPTS = {
     "zero_shot": "zero-shot",
-    "student": "student",
-    "student_with_true_labels": "student's texts with true labels",
+    "student": "one student prompt",
+    "student_with_true_labels": "its texts with true labels",
+}
+JOINED = {
+    "zero_shot_by_200_texts": "zero-shot, calibrated by 200 public texts",
+    "zero_shot_by_texts_and_labels": "zero-shot, by 200 public texts and the labels that left",
+    "joined_student": "**student of three prompts, by 200 public texts and the labels that left**",
+    "joined_student_with_true_labels": "student of three prompts, its texts with true labels",
 }
 CALIBRATED = {"raw": "raw", "calibrated": "calibrated", "by_public_texts": "calibrated by public texts"}
 
@@ -76,13 +82,14 @@ def pate(rows: list[dict[str, Any]]) -> str:
             "one teacher, on them": percent(row["one_teacher_on_queries"]),
             "the vote without noise, on them": percent(row["ensemble_on_queries"]),
             "labels that left, right": percent(row["labels_right"]),
-            "demonstrations in the student": f"{row['student_shots']}",
+            "demonstrations in one student prompt": f"{row['student_shots']}",
             "texts in the test": f"{row['test_texts']}",
             **{
                 f"{who}, {how}": percent(row.get(key, {}).get(kind))
                 for key, who in PROMPTS.items()
                 for kind, how in CALIBRATED.items()
             },
+            **{title: percent(row.get(key)) for key, title in JOINED.items()},
         }
         for row in rows
     ]

@@ -95,6 +95,18 @@ def test_labels_student_and_ledger(capsys: pytest.CaptureFixture[str], server: A
     assert all("public" in text and label in (" cat", " dog") for text, label in shown)
 
 
+def test_the_student_is_calibrated_by_public_texts(capsys: pytest.CaptureFixture[str], server: Any, desk: Path) -> None:
+    answer = pate(capsys, server, desk, "--epsilon", 8, "--out", desk / "run", "--json")
+    kept = json.loads((desk / "run" / "student.json").read_text())
+    others, zero_shot = kept["beside"]
+    assert zero_shot == []
+    assert not {text for text, _ in others} & {text for text, _ in kept["demonstrations"]}
+    assert len(others) + len(kept["demonstrations"]) == answer.data["answered"]
+    assert [len(row) for row in kept["offsets"]] == [2, 2, 2]
+    assert answer.data["beside"] == kept["beside"]
+    assert answer.data["zero_shot_by_texts_accuracy"] is None  # own texts have no test
+
+
 def test_the_preview_calls_nobody(capsys: pytest.CaptureFixture[str], server: Any, desk: Path) -> None:
     answer = pate(capsys, server, desk, "--epsilon", 1, "--preview", "--json")
     assert answer.code == 0, answer.err
@@ -168,6 +180,7 @@ def test_a_known_task_is_split_by_its_texts(capsys: pytest.CaptureFixture[str], 
     assert answer.code == 0, answer.err
     assert 0 <= answer.data["test_accuracy"] <= 1
     assert 0 <= answer.data["zero_shot_accuracy"] <= 1
+    assert 0 <= answer.data["zero_shot_by_texts_accuracy"] <= 1
 
 
 @pytest.fixture(scope="module")

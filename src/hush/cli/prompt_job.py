@@ -24,6 +24,7 @@ from hush.prompts.student import StudentPrompt
 from hush.rng import Rng
 
 STUDENT, DEMONSTRATIONS = "student.json", "demonstrations.json"
+_TEXTS = 200  # public ones, that zero-shot is calibrated by
 _THRESHOLD, _TEST_NOISE, _NOISE = 0.4, 0.3, 1 / 6  # shares of the teachers: prompts agree less than trained teachers
 
 
@@ -73,7 +74,8 @@ class Outcome:
     student: StudentPrompt
     preview: CostPreview
     test_accuracy: float | None
-    zero_shot_accuracy: float | None
+    zero_shot_accuracy: float | None  # calibrated by texts without content
+    zero_shot_by_texts_accuracy: float | None  # calibrated by public texts
     folder: Path
     seconds: float
 
@@ -130,7 +132,9 @@ def label_and_choose(
         progress.keep(released)
     if not released.answered.any():
         raise BudgetExceeded("the vote answered nothing: the budget ended, or no query reached the threshold.")
-    student = pate.student(queries, released.labels, candidates=settings.candidates, rng=settings.rng())
+    student = pate.student(
+        queries, released.labels, candidates=settings.candidates, calibration_texts=texts.public, rng=settings.rng()
+    )
     student.save(folder / STUDENT)
     progress.finish(_facts(settings, vote, released))
     return Outcome(
@@ -139,6 +143,11 @@ def label_and_choose(
         preview=preview,
         test_accuracy=_accuracy(student, texts.test, texts.test_labels),
         zero_shot_accuracy=_accuracy(pate.prompt(), texts.test, texts.test_labels),
+        zero_shot_by_texts_accuracy=(
+            _accuracy(pate.prompt().calibrated(texts.public[:_TEXTS]), texts.test, texts.test_labels)
+            if texts.test
+            else None
+        ),
         folder=folder,
         seconds=time.perf_counter() - start,
     )

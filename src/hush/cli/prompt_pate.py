@@ -160,8 +160,10 @@ def to_dict(outcome: Outcome, seed: int | None) -> dict[str, Any]:
         "answered": int(released.answered.sum()),
         "student_agreement": student.agreement,
         "demonstrations": [list(pair) for pair in student.demonstrations],
+        "beside": [[list(pair) for pair in pairs] for pairs in student.beside],
         "test_accuracy": outcome.test_accuracy,
         "zero_shot_accuracy": outcome.zero_shot_accuracy,
+        "zero_shot_by_texts_accuracy": outcome.zero_shot_by_texts_accuracy,
         "preview": outcome.preview.to_dict(),
         "randomness": _source(seed),
         "seconds": round(outcome.seconds, 2),
@@ -174,11 +176,14 @@ def print_outcome(outcome: Outcome, seed: int | None) -> None:
     released, student = outcome.released, outcome.student
     answered = int(released.answered.sum())
     print_lines(f"{released.asked:,} of {len(released.labels):,} queries asked, {answered:,} answered", "")
-    if outcome.test_accuracy is not None and outcome.zero_shot_accuracy is not None:
-        rows = [
-            ("zero-shot, calibrated", f"{100 * outcome.zero_shot_accuracy:.1f} %"),
-            (f"student prompt, {len(student.demonstrations)} examples", f"{100 * outcome.test_accuracy:.1f} %"),
-        ]
+    shown = sum(map(len, (student.demonstrations, *student.beside)))
+    accuracies = {
+        "zero-shot, calibrated": outcome.zero_shot_accuracy,
+        "zero-shot, calibrated by public texts": outcome.zero_shot_by_texts_accuracy,
+        f"student prompt, {shown} examples": outcome.test_accuracy,
+    }
+    rows = [(name, f"{100 * share:.1f} %") for name, share in accuracies.items() if share is not None]
+    if rows:
         print_table("on the test texts", ("", "right"), rows, numbers=("right",))
     print_lines(f"proven: {released.data_independent}")
     print_lines(*_seed_note(seed))

@@ -180,10 +180,15 @@ class PromptPATE:
         *,
         shots: Sequence[int] = SHOTS,
         candidates: int = 8,
+        calibration_texts: Sequence[str] | None = None,
         rng: Rng | None = None,
     ) -> StudentPrompt:
-        """A prompt of answered public texts, chosen on answered public texts; see `hush.prompts.student`."""
-        return choose_student(self.prompt(), queries, labels, shots=shots, candidates=candidates, rng=rng)
+        """A prompt of answered public texts, chosen on answered public texts; see `hush.prompts.student`.
+
+        Give all public texts as `calibration_texts`, also those that were not asked about: it costs no privacy.
+        """
+        how = {"shots": shots, "candidates": candidates, "calibration_texts": calibration_texts, "rng": rng}
+        return choose_student(self.prompt(), queries, labels, **how)  # type: ignore[arg-type]
 
     def prompt(self, demonstrations: Sequence[Demonstration] = ()) -> StudentPrompt:
         """A prompt with these demonstrations, zero-shot without. It is as private as they are."""

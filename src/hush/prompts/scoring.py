@@ -2,7 +2,8 @@
 
 A model favours some words whatever it is asked. Contextual calibration asks the same prompt about texts without content
 ("N/A", "", "[MASK]") and divides by what it says there [Zhao, Wallace, Feng, Klein, Singh 2021, Sec. 5]. That is a
-function of one prompt: a teacher's calibration sees the teacher's own examples alone, and costs no privacy.
+function of one prompt: a teacher's calibration sees the teacher's own examples alone, and costs no privacy. With public
+texts without labels at hand, what the prompt says of them is a better measure [Zhou et al. 2023]: see `text_offsets`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy
+from numpy.typing import ArrayLike
 
 from hush import _check
 from hush.errors import InvalidValue
@@ -18,6 +20,7 @@ from hush.prompts.templates import Template
 
 CONTENT_FREE = ("N/A", "", "[MASK]")
 LENGTHS = ("sum", "mean")
+_UNSEEN = 6.0  # labels of each kind that count as seen beforehand: private labels are few and partly wrong
 
 
 def label_scores(
@@ -29,6 +32,7 @@ def label_scores(
     *,
     content_free: Sequence[str] = CONTENT_FREE,
     lengths: str = "sum",
+    offsets: Sequence[float] = (),
 ) -> Floats:
     """The calibrated score of each label for each text, (texts, labels); each row holds log-probabilities.
 
@@ -41,18 +45,43 @@ def label_scores(
         content_free: Texts without content; none for raw log-probabilities.
         lengths: Of label words with several tokens: "sum" adds the tokens' log-probabilities, the word's own
             probability; "mean" divides by their number, which favours no short word.
+        offsets: Added to the labels' raw log-probabilities; then content-free texts are not asked about.
     """
     _check.one_of("lengths", lengths, LENGTHS)
+    content_free = () if offsets else content_free
     questions = [template.question(text) for text in (*texts, *content_free)]
     if not questions:
         return numpy.empty((0, len(labels)))
     found = language_model.log_probs(prefix, questions, list(labels))
-    scores = _normalised(_words(found, len(questions), len(labels), lengths))
+    scores = normalised(_words(found, len(questions), len(labels), lengths))
+    if offsets:
+        return normalised(scores + numpy.asarray(offsets))
     if not content_free:
         return scores
     number = len(texts)
     expected = numpy.log(numpy.exp(scores[number:]).mean(axis=0).clip(min=1e-300))
-    return _normalised(scores[:number] - expected)
+    return normalised(scores[:number] - expected)
+
+
+def text_offsets(scores: Floats, labels: ArrayLike = ()) -> tuple[float, ...]:
+    """Offsets of a prompt by what it says of public texts, and by labels that were paid for.
+
+    Args:
+        scores: The prompt's raw log-probabilities, (texts, labels), of public texts that it does not show.
+        labels: Numbers of labels that left the vote.
+
+    A word that is likely whatever the text is set back by its mean log-probability; then half the logarithm of the
+    label's share is added, each label counted six times more than it was seen.
+
+    >>> log_probs = numpy.log([[0.6, 0.4], [0.9, 0.1]])
+    >>> [round(offset, 2) for offset in text_offsets(log_probs, [0, 1, 1, 0])]
+    [-0.04, 1.26]
+    """
+    found, number = numpy.asarray(labels), scores.shape[1]
+    if found.size and (found.dtype.kind not in "iu" or found.min() < 0 or found.max() >= number):
+        raise InvalidValue(f"labels must lie in 0 .. {number - 1}, the places of the label words.")
+    seen = numpy.bincount(found.astype(numpy.int64), minlength=number) + _UNSEEN
+    return tuple((0.5 * numpy.log(seen / seen.sum()) - scores.mean(axis=0)).tolist())
 
 
 def _words(found: object, rows: int, columns: int, lengths: str) -> Floats:
@@ -69,7 +98,7 @@ def _words(found: object, rows: int, columns: int, lengths: str) -> Floats:
     return table.clip(min=-1e6)  # a probability of 0
 
 
-def _normalised(scores: Floats) -> Floats:
+def normalised(scores: Floats) -> Floats:
     """Logarithms of probabilities over the labels alone."""
     shifted: Floats = scores - scores.max(axis=1, keepdims=True)
     result: Floats = shifted - numpy.log(numpy.exp(shifted).sum(axis=1, keepdims=True))

@@ -20,12 +20,13 @@ from hush.errors import InvalidValue, UnreadableFile
 from hush.pate.shards import Integers
 from hush.prompts.demonstrations import in_turn
 from hush.prompts.language_model import Floats, LanguageModel, as_language_model
-from hush.prompts.scoring import CONTENT_FREE, label_scores
+from hush.prompts.scoring import CONTENT_FREE, label_scores, normalised, text_offsets
 from hush.prompts.templates import Demonstration, Template
 from hush.rng import Rng
 
-_FORMAT = 1
+_FORMAT = 2
 SHOTS = (4, 8, 16)
+_MOST_TEXTS = 200  # that a student is calibrated by
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -33,6 +34,10 @@ class StudentPrompt:
     """A prompt that may be published: its demonstrations are public texts with privately made labels.
 
     `agreement` is the share of other public texts on which it says what the vote said; None if there were none.
+
+    A student that is calibrated by public texts asks several prompts and takes the mean of their scores: its own, and
+    one for each list of demonstrations in `beside`, an empty list being zero-shot. Each has its row of `offsets`, which
+    are added to its log-probabilities in place of the calibration by content-free texts.
     """
 
     language_model: LanguageModel = field(repr=False)
@@ -42,26 +47,60 @@ class StudentPrompt:
     content_free: tuple[str, ...] = CONTENT_FREE
     lengths: str = "sum"
     agreement: float | None = None
+    beside: tuple[tuple[Demonstration, ...], ...] = ()
+    offsets: tuple[tuple[float, ...], ...] = ()
+
+    def __post_init__(self) -> None:
+        rows = len(self.beside) + 1 if self.offsets or self.beside else 0
+        table = [len(row) == len(self.labels) and bool(numpy.isfinite(row).all()) for row in self.offsets]
+        if len(table) != rows or not all(table):
+            raise InvalidValue(f"offsets must hold {len(self.labels)} numbers for each of the prompts.")
 
     @property
     def prefix(self) -> str:
-        """The text before a question."""
+        """The text before a question, in the first prompt."""
         return self.template.prefix(self.demonstrations)
 
     def scores(self, texts: Sequence[str]) -> Floats:
         """Log-probabilities of the labels, calibrated, (texts, labels)."""
-        how = {"content_free": self.content_free, "lengths": self.lengths}
-        return label_scores(self.language_model, self.template, self.labels, self.prefix, texts, **how)  # type: ignore[arg-type]
+        shown = (self.demonstrations, *self.beside)
+        found = [
+            self._ask(self.template.prefix(pairs), texts, offsets)
+            for pairs, offsets in zip(shown, self.offsets or ((),), strict=True)
+        ]
+        return found[0] if len(found) == 1 else normalised(numpy.mean(found, axis=0))
+
+    def _ask(self, prefix: str, texts: Sequence[str], offsets: tuple[float, ...]) -> Floats:
+        how = {"content_free": self.content_free, "lengths": self.lengths, "offsets": offsets}
+        return label_scores(self.language_model, self.template, self.labels, prefix, texts, **how)  # type: ignore[arg-type]
 
     def predict(self, texts: Sequence[str]) -> Integers:
         """The number of the likeliest label of each text."""
         found: Integers = self.scores(texts).argmax(axis=1).astype(numpy.int64)
         return found
 
+    def calibrated(
+        self, texts: Sequence[str], labels: ArrayLike = (), *, beside: Sequence[tuple[Demonstration, ...]] = ()
+    ) -> StudentPrompt:
+        """This prompt and those `beside` it, with offsets by public texts and by labels that were paid for.
+
+        A prompt repeats the labels of texts that it shows, so those do not count for its offsets if there are others.
+        See `text_offsets`.
+        """
+        if not len(texts):
+            raise InvalidValue("calibration needs one public text or more.")
+        offsets = []
+        for pairs in (self.demonstrations, *beside):
+            shown = {text for text, _ in pairs}
+            unseen = [text for text in texts if self.template.clean(text) not in shown] or texts
+            raw = replace(self, demonstrations=pairs, beside=(), offsets=(), content_free=())
+            offsets.append(text_offsets(raw.scores(unseen), labels))
+        return replace(self, beside=tuple(beside), offsets=tuple(offsets))
+
     def save(self, path: str | Path) -> None:
         """A JSON file of everything but the model."""
         template = vars(self.template)
-        parts = ("labels", "demonstrations", "content_free", "lengths", "agreement")
+        parts = ("labels", "demonstrations", "content_free", "lengths", "agreement", "beside", "offsets")
         content = {"format": _FORMAT, "template": template, **{name: getattr(self, name) for name in parts}}
         Path(path).write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
@@ -71,20 +110,27 @@ class StudentPrompt:
         model = as_language_model(language_model, tokenizer)
         try:
             found = json.loads(Path(path).read_text(encoding="utf-8"))
-            if found["format"] != _FORMAT:
+            if found["format"] not in (1, _FORMAT):
                 raise ValueError
-            shown = tuple((str(text), str(label)) for text, label in found["demonstrations"])
+            if found["format"] == 1:  # written before there were several prompts in a student
+                found |= {"beside": [], "offsets": []}
             return cls(
                 language_model=model,
                 template=Template(**found["template"]),
                 labels=tuple(found["labels"]),
-                demonstrations=shown,
+                demonstrations=_pairs(found["demonstrations"]),
                 content_free=tuple(found["content_free"]),
                 lengths=found["lengths"],
                 agreement=found["agreement"],
+                beside=tuple(map(_pairs, found["beside"])),
+                offsets=tuple(tuple(map(float, row)) for row in found["offsets"]),
             )
         except (ValueError, KeyError, TypeError):
             raise UnreadableFile(f"{path} is not a student prompt that save() wrote.") from None
+
+
+def _pairs(shown: list[list[str]]) -> tuple[Demonstration, ...]:
+    return tuple((str(text), str(label)) for text, label in shown)
 
 
 def choose_student(
@@ -95,6 +141,7 @@ def choose_student(
     shots: Sequence[int] = SHOTS,
     candidates: int = 8,
     most_checked: int = 100,
+    calibration_texts: Sequence[str] | None = None,
     rng: Rng | None = None,
 ) -> StudentPrompt:
     """The best of some random prompts: the one that agrees most with the vote on answered texts it does not show.
@@ -107,6 +154,9 @@ def choose_student(
             of each label that was answered.
         candidates: How many prompts to try of each size.
         most_checked: The most texts that a prompt is tried on.
+        calibration_texts: Public texts without labels, answered or not. With them the best prompt is joined by a
+            prompt of the other answered texts (as many as the largest of `shots`) and by zero-shot, and each is
+            calibrated by 200 of these texts at most and by how often the vote gave each label.
         rng: A seeded source. Nothing here is secret.
     """
     found = numpy.asarray(labels)
@@ -126,18 +176,22 @@ def choose_student(
             mixed = answered[stream.permutation(len(answered))]
             mixed = mixed[in_turn(found[mixed])]
             shown = stream.permutation(mixed[:size])
-            prompt = _with(blank, texts, found, shown)
+            prompt = replace(blank, demonstrations=_shown(blank, texts, found, shown))
             score = _judged(prompt, texts, found, mixed[size:], most_checked, stream)
             if best is None or score > best[0]:
-                best = score, prompt
+                best = score, prompt, mixed[size:]
     assert best is not None
-    (agreement, _), prompt = best
-    return replace(prompt, agreement=None if len(answered) == 1 else agreement)
+    (agreement, _), prompt, rest = best
+    prompt = replace(prompt, agreement=None if len(answered) == 1 else agreement)
+    if calibration_texts is None:
+        return prompt
+    others = _shown(blank, texts, found, stream.permutation(rest[: max(shots)]))
+    tried = [calibration_texts[row] for row in stream.permutation(len(calibration_texts))[:_MOST_TEXTS].tolist()]
+    return prompt.calibrated(tried, found[answered], beside=(others, ()) if others else ((),))
 
 
-def _with(blank: StudentPrompt, texts: Sequence[str], labels: Integers, shown: Integers) -> StudentPrompt:
-    pairs = tuple((blank.template.clean(texts[row]), blank.labels[labels[row]]) for row in shown.tolist())
-    return replace(blank, demonstrations=pairs)
+def _shown(blank: StudentPrompt, texts: Sequence[str], labels: Integers, shown: Integers) -> tuple[Demonstration, ...]:
+    return tuple((blank.template.clean(texts[row]), blank.labels[labels[row]]) for row in shown.tolist())
 
 
 def _judged(
