@@ -70,7 +70,7 @@ def cost(event: events.Event) -> dict[str, Any]:
 
 
 def write(results: list[Result], *, folder: Path = RESULTS, add: bool = False) -> None:
-    """One file for each row and data set. A run replaces it, or adds its seeds to those that are in it."""
+    """One file for each row and data set. A run replaces it, or adds its seeds and rows to it."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in sorted({f"{result.row}-{result.data}" for result in results}):
         path = folder / f"{name}.json"
@@ -88,16 +88,22 @@ def write(results: list[Result], *, folder: Path = RESULTS, add: bool = False) -
 
 
 def joined(old: list[Result], new: list[Result]) -> list[Result]:
-    """The seeds of both, where everything but the seeds is the same; otherwise an error."""
-    found = []
-    for one, other in zip(old, new, strict=True):
-        if (one.method, one.share, one.notes) != (other.method, other.share, other.notes) or (
-            abs(one.epsilon - other.epsilon) > 1e-6
-        ):
-            raise SystemExit(f"{one.row} on {one.data} was run with other settings; run all of its seeds again.")
-        both = dict(zip((*one.seeds, *other.seeds), (*one.accuracies, *other.accuracies), strict=True))
-        seeds = tuple(sorted(both))
-        scores = tuple(both[seed] for seed in seeds)
-        seconds = one.seconds + other.seconds
-        found.append(replace(one, seeds=seeds, accuracies=scores, seconds=seconds, twin=one.twin or other.twin))
-    return found
+    """The seeds of both, where everything but the seeds is the same, or else an error; other rows as they are."""
+    found = {(row.published, row.goal): row for row in old}
+    for row in new:
+        key = row.published, row.goal
+        found[key] = _together(found[key], row) if key in found else row
+    return sorted(found.values(), key=lambda row: row.epsilon)
+
+
+def _together(one: Result, other: Result) -> Result:
+    if (one.method, one.share, one.notes) != (other.method, other.share, other.notes) or (
+        abs(one.epsilon - other.epsilon) > 1e-6
+    ):
+        raise SystemExit(f"{one.row} on {one.data} was run with other settings; run all of its seeds again.")
+    both = dict(zip((*one.seeds, *other.seeds), (*one.accuracies, *other.accuracies), strict=True))
+    seeds = tuple(sorted(both))
+    scores = tuple(both[seed] for seed in seeds)
+    seconds = one.seconds + other.seconds
+    twin = other.twin if one.twin is None else one.twin
+    return replace(one, seeds=seeds, accuracies=scores, seconds=seconds, twin=twin)

@@ -4,6 +4,7 @@
     python -m benchmarks.headline.run --row 4 --data mnist         # whitened patches on MNIST
     python -m benchmarks.headline.run --row 6 --seeds 1 --share 0.02 --out few
     python -m benchmarks.headline.run --row 4 --data mnist --only-seeds 3 4 --add
+    python -m benchmarks.headline.run --row 1 --epsilon 8 --add    # one of the networks that share a file
 
 Writes benchmarks/results/headline/*.json; `python -m benchmarks.headline.table` makes docs/guides/results.md of them.
 """
@@ -20,13 +21,17 @@ from benchmarks.headline.result import RESULTS, SEEDS, Result, write
 Job = Callable[[float, tuple[int, ...], int | None], list[Result]]
 
 
-def jobs() -> list[tuple[str, str, Job]]:
-    """(row, data, what to run)."""
+def jobs(epsilon: float | None = None) -> list[tuple[str, str, Job]]:
+    """(row, data, what to run); with an epsilon, only the networks that are published with it."""
     found: list[tuple[str, str, Job]] = []
     for one in networks.SETTINGS:
+        if epsilon not in (None, one.epsilon):
+            continue
         found.append(
             (one.row, one.data, lambda s, k, m, one=one: [networks.run(one, share=s, seeds=k, most_steps=m)])  # type: ignore[misc]
         )
+    if epsilon is not None:
+        return found
     for row, names in (
         ("3-scatter-linear", ("mnist-features", "fashion-features", "cifar-scattering")),
         ("4-patches", ("mnist-patches", "fashion-patches", "cifar-patches")),
@@ -48,21 +53,23 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=len(SEEDS))
     parser.add_argument("--only-seeds", type=int, nargs="+", help="these and no others")
     parser.add_argument("--add", action="store_true", help="to the seeds that are in the file")
+    parser.add_argument("--epsilon", type=float, help="only networks whose published epsilon is this")
     parser.add_argument("--share", type=float, default=1.0, help="of the training rows")
     parser.add_argument("--most-steps", type=int)
     parser.add_argument("--out", type=Path, default=RESULTS)
     given = parser.parse_args()
     seeds = tuple(given.only_seeds or SEEDS[: given.seeds])
     together: dict[tuple[str, str], list[Result]] = {}
-    for row, data, job in jobs():
+    for row, data, job in jobs(given.epsilon):
         if (given.row and not row.startswith(given.row)) or (given.data and data != given.data):
             continue
-        found = together.setdefault((row, data), [])
-        found += job(given.share, seeds, given.most_steps)
-        if not given.add:
+        new = job(given.share, seeds, given.most_steps)
+        if given.add:
+            write(new, folder=given.out, add=True)
+        else:
+            found = together.setdefault((row, data), [])
+            found += new
             write(found, folder=given.out)
-    for found in together.values() if given.add else ():
-        write(found, folder=given.out, add=True)
 
 
 if __name__ == "__main__":

@@ -66,6 +66,14 @@ def test_seeds_are_added_to_those_of_the_same_setting_only(tmp_path: Path) -> No
     assert (found.seeds, found.accuracies, found.twin, found.seconds) == ((0, 1), (0.7, 0.5), 0.9, 2.0)
     with pytest.raises(SystemExit, match="other settings"):
         write([replace(first, epsilon=1.1)], folder=tmp_path, add=True)
+    write([replace(first, epsilon=0.5, published=90.0)], folder=tmp_path, add=True)  # another row of the file
+    epsilons = [(row["epsilon"], len(row["seeds"])) for row in json.loads((tmp_path / "x-y.json").read_text())]
+    assert epsilons == [(0.5, 1), (1.0, 2)]
+
+
+def test_networks_can_be_chosen_by_their_epsilon() -> None:
+    assert [(row, data) for row, data, _ in run.jobs(8.0)] == [("1-abadi", "mnist")]
+    assert {row for row, _, _ in run.jobs(3.0)} == {"3-scatter-cnn"}
 
 
 def test_the_figures_run_on_a_fiftieth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
