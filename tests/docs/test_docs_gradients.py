@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import statistics
@@ -72,8 +73,8 @@ def test_cost_grows_in_proportion() -> None:
     largest = rows[4]
     assert f"at 1e8 parameters a private gradient takes {largest['hush_ms'] / largest['ordinary_ms']:.2f}x" in page()
     for row in rows:
-        # A fixed cost, and then at most what the goal for gradients allows: nothing grows faster than the ordinary pass.
+        # A fixed cost, and then what the goal for gradients allows: nothing grows faster than the ordinary pass.
         assert row["hush_ms"] <= 1.5 + 1.2 * row["ordinary_ms"]
     by_batch = rows[5:]
-    for less, more in zip(by_batch, by_batch[1:], strict=False):
+    for less, more in itertools.pairwise(by_batch):
         assert more["hush_ms"] <= 1.2 * more["batch"] / less["batch"] * less["hush_ms"]
