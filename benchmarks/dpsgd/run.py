@@ -164,8 +164,9 @@ def main() -> None:
     mean = math.exp(statistics.fmean(math.log(found["hush"]) for found in results.values()))
     options.out.mkdir(parents=True, exist_ok=True)
     summary = {"threads": options.threads, "repeats": options.repeats, "geometric_mean": mean, "rows": results}
-    (options.out / "dpsgd.json").write_text(json.dumps(summary, indent=2) + "\n")
-    (options.out / "dpsgd.md").write_text(_table(summary))
+    name = "dpsgd_alone" if options.no_peers else "dpsgd"
+    (options.out / f"{name}.json").write_text(json.dumps(summary, indent=2) + "\n")
+    (options.out / f"{name}.md").write_text(_table(summary))
     print(_table(summary))
 
 

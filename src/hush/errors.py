@@ -17,7 +17,9 @@
         ├── AccountMissing (KeyError)    no such account in this ledger
         └── LedgerTampered               a row was edited, removed or re-ordered
 
-Each message is one line: what was expected, what came, what to do.
+Each message is one line: what was expected, what came, what to do. What is only a warning:
+
+    UnplannedBatch (UserWarning)         a batch of one's own loop that the plan's sampler did not draw
 """
 
 from __future__ import annotations
@@ -45,6 +47,10 @@ class Unreachable(HushError, ValueError):
 
 class NotIsolated(HushError, ValueError):
     """One example changes another's gradient, loss or a buffer, so no clipping can bound what it contributes."""
+
+
+class UnplannedBatch(UserWarning):
+    """A batch did not come from `plan.batches`, so nobody but the user knows how it was drawn."""
 
 
 class NoRule(HushError):

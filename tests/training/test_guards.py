@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from hush.errors import InvalidValue, NotIsolated, NotLearning
+from hush.gradients import clipped_sum, isolation
 from hush.training import TrainingPlan, fit
 
 Make = Callable[..., TrainingPlan]
@@ -128,3 +131,73 @@ def test_a_frozen_model_is_refused(make_plan: Make, model: nn.Module, data: Tens
     optimizer = sgd(model)
     with pytest.raises(InvalidValue, match="no trainable parameter"):
         fit(make_plan(), model.requires_grad_(False), data, loss_fn=loss_fn, optimizer=optimizer)
+
+
+@pytest.mark.parametrize("method", ["auto", "looped"])
+@pytest.mark.parametrize("rows", [(0,), (1, 2), (3,), (50,)], ids=str)
+def test_broken_examples_do_not_end_a_run(
+    make_plan: Make, model: nn.Module, data: TensorDataset, rows: tuple[int, ...], method: str
+) -> None:
+    x, y = (tensor.clone() for tensor in data.tensors)
+    x[list(rows)] = torch.nan
+    plan = make_plan(sampling="full_batch", sampling_prob=1.0, expected_batch_size=200, steps=2)
+    run = fit(plan, model, TensorDataset(x, y), loss_fn=loss_fn, optimizer=sgd(model), method=method)
+    assert list(run.history.nonfinite) == [len(rows)] * 2
+    assert all(math.isfinite(loss) for loss in run.history.loss)
+    assert all(bool(torch.isfinite(value).all()) for value in run.weights.values())
+
+
+def test_the_isolation_check_takes_the_runs_own_method(
+    make_plan: Make, model: nn.Module, data: TensorDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+
+    def listened(*args: object, method: str = "auto", **how: object) -> object:
+        seen.append(method)
+        return clipped_sum(*args, method=method, **how)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(isolation, "clipped_sum", listened)
+    fit(make_plan(), model, data, loss_fn=loss_fn, optimizer=sgd(model), method="vectorized")
+    assert set(seen) == {"vectorized"}
+
+
+def test_an_optimizer_that_wants_a_closure_is_refused(make_plan: Make, model: nn.Module, data: TensorDataset) -> None:
+    with pytest.raises(InvalidValue, match="optimizer LBFGS needs a closure"):
+        fit(make_plan(), model, data, loss_fn=loss_fn, optimizer=torch.optim.LBFGS(model.parameters()))
+
+
+def test_a_scheduler_that_wants_a_metric_is_refused(make_plan: Make, model: nn.Module, data: TensorDataset) -> None:
+    optimizer = sgd(model)
+    scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
+    with pytest.raises(InvalidValue, match="scheduler ReduceLROnPlateau needs a metrics"):
+        fit(make_plan(), model, data, loss_fn=loss_fn, optimizer=optimizer, scheduler=scheduler)
+
+
+def test_a_run_that_goes_on_early_is_guarded_too(
+    make_plan: Make, model: nn.Module, data: TensorDataset, tmp_path: Path
+) -> None:
+    class Stop(Exception):
+        pass
+
+    def stop(progress: object) -> None:
+        raise Stop
+
+    def start(resume: bool, **how: object) -> None:
+        optimizer = torch.optim.SGD(
+            [{"params": model[0].parameters(), "lr": 0.0}, {"params": model[2].parameters()}], 0.1
+        )
+        fit(
+            make_plan(),
+            model,
+            data,
+            loss_fn=loss_fn,
+            optimizer=optimizer,
+            folder=tmp_path / "run",
+            resume=resume,
+            **how,
+        )  # type: ignore[arg-type]
+
+    with pytest.raises(Stop):
+        start(False, callbacks=[stop])
+    with pytest.raises(NotLearning, match=r"'0\.weight', '0\.bias' has not moved"):
+        start(True)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils.data import TensorDataset
+from torch.utils.data import DataLoader, TensorDataset
 
 from hush import Budget, Ledger, Rng, accounting, events
-from hush.errors import BudgetExceeded, InvalidValue
+from hush.errors import BudgetExceeded, InvalidValue, UnplannedBatch
 from hush.gradients import clipped_sum
 from hush.gradients.memory import peak_bytes
 from hush.training import AdaptiveClipping, Lot, PrivateGradients, TrainingPlan
@@ -317,3 +319,87 @@ def test_one_unit_moves_the_count_by_half(
         private.backward(loss_fn, wrap(data[:rows]))
     assert abs(seen[0] - seen[1]) == 0.5
     assert abs(seen[0]) <= 2.5
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.parametrize("row", [0, 1, 3, 50])
+def test_a_broken_example_counts_as_zero_and_is_told(
+    make_plan: Make, model: nn.Module, data: TensorDataset, row: int, value: float
+) -> None:
+    x, y = (tensor.clone() for tensor in data.tensors)
+    x[row] = value
+    private = PrivateGradients(model, make_plan(noise_multiplier=STILL, expected_batch_size=1))
+    report = private.backward(loss_fn, (x, y))
+    assert report.nonfinite == 1
+    others = [place for place in range(len(x)) if place != row]
+    assert close(grads(model), by_hand(model, [(x[i : i + 1], y[i : i + 1]) for i in others], 1.0), 1e-4)
+    assert report.loss == pytest.approx(float(loss_fn(model, x[others], y[others]).detach().mean()), rel=1e-5)
+
+
+def test_padding_that_breaks_is_no_example(make_plan: Make, model: nn.Module, data: TensorDataset) -> None:
+    def on_the_sphere(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        return loss_fn(net, x / x.norm(dim=1, keepdim=True), y)  # 0 / 0 in rows of zeros
+
+    plan = make_plan(
+        noise_multiplier=STILL, expected_batch_size=1, sampling="truncated_poisson", max_batch_size=30, num_examples=200
+    )
+    x, y = data[:9]
+    report = PrivateGradients(model, plan).backward(on_the_sphere, padded((x, y), 30))
+    assert report.nonfinite == 0
+    on_it = x / x.norm(dim=1, keepdim=True)
+    assert report.loss == pytest.approx(float(loss_fn(model, on_it, y).detach().mean()), rel=1e-5)
+    assert close(grads(model), by_hand(model, [(on_it[i : i + 1], y[i : i + 1]) for i in range(9)], 1.0))
+
+
+def test_a_persons_rows_must_be_known(make_plan: Make, model: nn.Module, data: TensorDataset) -> None:
+    private = PrivateGradients(model, make_plan(unit="person"))
+    with pytest.raises(InvalidValue, match=r"whose they are; take it from plan\.batches\(dataset, people="):
+        private.backward(loss_fn, data[:5])
+    assert private.steps == 0
+
+
+def test_a_batch_above_the_cap_is_refused(make_plan: Make, model: nn.Module, data: TensorDataset) -> None:
+    plan = make_plan(sampling="truncated_poisson", max_batch_size=45, num_examples=200)
+    with pytest.raises(InvalidValue, match="at most 45 examples, and this one has 200"):
+        PrivateGradients(model, plan).backward(loss_fn, data[:])
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_freezing_after_the_start_is_refused_before_the_charge(
+    make_plan: Make, model: nn.Module, data: TensorDataset, tmp_path: Path, frozen: bool
+) -> None:
+    model[0].requires_grad_(frozen)
+    account = Ledger(tmp_path / "ledger.db").account("data", cap=Budget(epsilon=100.0, delta=1e-5))
+    private = PrivateGradients(model, make_plan(), account=account)
+    model[0].requires_grad_(not frozen)
+    with pytest.raises(InvalidValue, match=r"0\.bias, 0\.weight: frozen or unfrozen"):
+        private.backward(loss_fn, data[:9])
+    assert private.steps == 0
+    assert account.spent().epsilon == 0
+
+
+def test_a_shuffled_loader_is_told_and_noted(make_plan: Make, model: nn.Module, data: TensorDataset) -> None:
+    private = PrivateGradients(model, make_plan(delta=1.1e-5))  # a plan that nobody has drawn from
+    loader = DataLoader(data, batch_size=20, shuffle=True)
+    with pytest.warns(UnplannedBatch, match="shuffled loader") as told:
+        reports = [private.backward(loss_fn, batch) for batch in loader]
+    assert len(reports) == 10
+    assert len(told) == 1
+    assert told[0].filename == __file__
+    assert any("plan.batches" in note for note in private.guarantee().notes)
+
+
+@pytest.mark.parametrize(
+    "change", [lambda batch: batch, lambda batch: {"x": batch[0], "y": batch[1]}], ids=["", "named"]
+)
+def test_the_plans_own_batches_are_not_told_of(
+    make_plan: Make, model: nn.Module, data: TensorDataset, change: Callable[[Any], Any]
+) -> None:
+    plan = make_plan(delta=1.2e-5)
+    private, other = PrivateGradients(model, plan), PrivateGradients(model, plan)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for batch in list(plan.batches(data)):  # as a queue would have them
+            private.backward(loss_fn, change(batch))
+            other.backward(loss_fn, change(batch))
+    assert private.guarantee() == plan.guarantee()

@@ -41,6 +41,7 @@ class Odometer:
         self._gauged: tuple[Event, ...] | None = None  # the events whose counts the gauges take, in order
         self._shown = np.zeros(0), 0.0  # counts up to which the other gauges were shown to be below this epsilon
         self._kept: tuple[dict[Event, int], float] = ({}, 0.0)
+        self._next_try = 0  # where gauges did not serve, the number of steps from which they are tried again
 
     def add(self, event: Event, times: int = 1) -> None:
         """Count an event."""
@@ -77,13 +78,14 @@ class Odometer:
 
     def _measured(self) -> float | None:
         """By the gauges, where everything counted is a sampled Gaussian and there is more than one step."""
-        if self.delta == 0 or not all(map(_is_phase, self._counts)) or self.steps < 2:
+        if self.delta == 0 or not all(map(_is_phase, self._counts)) or self.steps < max(2, self._next_try):
             return None
         times = np.array(list(self._counts.values()), dtype=float)
         if not self._gauges or self._gauged != tuple(self._counts) or not self._gauges[0].serves(times):
             self._gauged, self._gauges = tuple(self._counts), self._fresh_gauges()
             self._shown = np.zeros_like(times), 0.0
         if not self._gauges:
+            self._next_try = 2 * self.steps
             return None
         worst = self._gauges[0].upper_epsilon(times)
         counts, least = self._shown

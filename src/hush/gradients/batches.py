@@ -47,8 +47,22 @@ def tensors(batch: Batch) -> list[Tensor]:
     return []
 
 
+def _refuse_plain_lists(batch: Batch) -> None:
+    """A list of numbers or texts looks like one value for each example, and nothing here could cut it."""
+    if isinstance(batch, Tensor):
+        return
+    if isinstance(batch, list) and batch and not isinstance(batch[0], Tensor | Mapping | list | tuple):
+        raise InvalidValue(
+            f"a batch must not hold a list of {type(batch[0]).__name__}: it cannot be cut into examples; make it a "
+            "tensor with one row for each example, or a tuple if it is a constant."
+        )
+    for value in batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, _SEQUENCES) else ():
+        _refuse_plain_lists(value)
+
+
 def num_examples(batch: Batch) -> int:
     """The number of examples: the length that all tensors of the batch share."""
+    _refuse_plain_lists(batch)
     shapes = [tensor.shape for tensor in tensors(batch)]
     sizes = {shape[0] if shape else None for shape in shapes}
     if len(sizes) != 1 or None in sizes:

@@ -32,17 +32,51 @@ def check_isolation(model: nn.Module, loss_fn: LossFunction, batch: Batch, *, me
     """Raise `NotIsolated`, naming the layer, where one example changes another's loss, gradient or a buffer.
 
     It also compares the gradients of `method` with plain backward passes. The model and the batch stay as they are.
+    Examples whose gradient is not finite are left out: they count as zero in a sum.
     """
-    count = num_examples(batch)
-    if count < 2:
-        raise InvalidValue(f"check_isolation needs at least 2 examples, to see whether they mix; got {count}.")
-    few = take(batch, slice(0, min(count, _MOST_EXAMPLES)))
+    if not is_checked(model, loss_fn, batch, method=method):
+        raise InvalidValue(
+            "check_isolation needs at least 2 examples with finite gradients, to see whether they mix; "
+            f"the batch has {num_examples(batch)} rows."
+        )
+
+
+def is_checked(model: nn.Module, loss_fn: LossFunction, batch: Batch, *, method: str = "auto") -> bool:
+    """The same; False where there are no two examples to look at."""
+    few = take(batch, slice(0, _MOST_EXAMPLES))
+    if num_examples(few) < 2:
+        return False
     shuffles: list[Change] = [partial(_shuffled, seed) for seed in range(_SHUFFLES)]
     with _undisturbed(model):
         before = _Pass(model, loss_fn, mapped(Tensor.clone, few))
+        for good in (_finite_inputs, partial(_finite_gradients, model, loss_fn, method)):
+            if before.is_finite:
+                break
+            few = take(few, good(few))
+            if num_examples(few) < 2:
+                return False
+            before = _Pass(model, loss_fn, mapped(Tensor.clone, few))
         for change in (*shuffles, _masked):
             _check_change(model, loss_fn, few, change, before)
         _check_gradients(model, loss_fn, few, method, before)
+    return True
+
+
+# One example that is not finite would spoil the others' gradients in a plain backward pass: 0 times NaN is NaN.
+
+
+def _finite_inputs(batch: Batch) -> Tensor:
+    """The places of examples without NaN or infinity; all, where that leaves no two: a mask may be infinite."""
+    rows = [torch.isfinite(tensor).reshape(len(tensor), -1).all(dim=1).cpu() for tensor in tensors(batch)]
+    places = torch.stack(rows).all(dim=0).nonzero()[:, 0]
+    return places if len(places) > 1 else torch.arange(num_examples(batch))
+
+
+def _finite_gradients(model: nn.Module, loss_fn: LossFunction, method: str, batch: Batch) -> Tensor:
+    """The places of examples with a finite gradient."""
+    with same_draws():
+        norms = clipped_sum(model, loss_fn, batch, 1.0, method=method).norms  # type: ignore[arg-type]
+    return torch.isfinite(norms).nonzero()[:, 0].cpu()
 
 
 def _check_change(model: nn.Module, loss_fn: LossFunction, batch: Batch, change: Change, before: _Pass) -> None:
@@ -105,6 +139,12 @@ class _Pass:
             self.calls.append((name, module, given, [value.detach() for value in tensors((output,))]))
 
         return hook
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether all losses, and the gradients of those that are looked at, are finite."""
+        found = [self.losses, *(value for row in self.gradients for value in row)]
+        return all(bool(torch.isfinite(value).all()) for value in found)
 
     @cached_property
     def gradients(self) -> list[list[Tensor]]:

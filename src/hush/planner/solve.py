@@ -115,6 +115,7 @@ class _Search:
     def __init__(self, asked: Question) -> None:
         self.asked, self.axis = asked, axis_of(asked)
         self._goal = level_of(asked.epsilon, asked.delta)
+        self._distances: dict[int, Distance] = {}
 
     @classmethod
     def remember(cls, look: Look) -> None:
@@ -232,4 +233,6 @@ class _Search:
         return abs(rise) < _LARGE and look.level + rise - self._goal > share * abs(rise)
 
     def _distance(self, place: int) -> Distance:
-        return Distance.of(self.axis.at(place))
+        if place not in self._distances:
+            self._distances[place] = Distance.of(self.axis.at(place))
+        return self._distances[place]

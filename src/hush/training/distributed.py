@@ -66,7 +66,7 @@ class Whole:
     def __init__(self, model: nn.Module, plan: TrainingPlan, method: Method, team: Team) -> None:
         self.team = team
         self._model, self._plan, self._method = model, plan, method
-        self._isolation = IsolationGuard()
+        self._isolation = IsolationGuard(method)
         self._parameters = {name: value for name, value in model.named_parameters() if value.requires_grad}
         if team.size > 1:
             share_values(model, team)

@@ -18,10 +18,11 @@ from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 
 from hush import _check
 from hush.errors import InvalidValue
-from hush.gradients.batches import Batch, take
+from hush.gradients.batches import Batch, num_examples, take
 from hush.rng import Rng
 from hush.sampling import Index, draws
-from hush.training.lots import Lot, augmented, padded
+from hush.training.handed import hand_out
+from hush.training.lots import Lot, as_lot, augmented, padded
 from hush.training.team import Team
 
 if TYPE_CHECKING:
@@ -119,6 +120,11 @@ class Feed:
             yield self._finish(batch if size else take(batch, slice(0, 0)), groups)
 
     def _finish(self, batch: Batch, groups: Tensor | None) -> Batch | Lot:
+        found = self._finished(batch, groups)
+        hand_out(self._plan, num_examples(as_lot(found).batch))
+        return found
+
+    def _finished(self, batch: Batch, groups: Tensor | None) -> Batch | Lot:
         plan = self._plan
         if groups is None and self._augment is None and plan.sampling != "truncated_poisson":
             return batch

@@ -2,7 +2,7 @@
 
 | what | when | error |
 |---|---|---|
-| one example changes another's gradient, loss or a buffer | first batch with two rows | `NotIsolated` |
+| one example changes another's gradient, loss or a buffer | first batch with two finite rows | `NotIsolated` |
 | `augment` mixes rows | first batch with two rows | `NotIsolated` |
 | `loss_fn` does not give one loss per row | every call | `InvalidValue` |
 | a trainable parameter is not in the optimizer | before the first step | `NotLearning` |
@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from hush.errors import NotIsolated, NotLearning
-from hush.gradients import check_isolation
 from hush.gradients.batches import Batch, LossFunction, mapped, num_examples, take, tensors
+from hush.gradients.isolation import is_checked
 from hush.training.parts import local
 from hush.training.team import Team
 
@@ -30,15 +30,13 @@ _ROWS = 16  # mixing shows on any two rows; more only cost time
 class IsolationGuard:
     """Checks the first batch that has two rows."""
 
-    def __init__(self) -> None:
-        self._checked = False
+    def __init__(self, method: str = "auto") -> None:
+        self._method, self._checked = method, False
 
     def check(self, model: nn.Module, loss_fn: LossFunction, batch: Batch) -> None:
-        """Raise `NotIsolated` if one row changes what another gives."""
-        if self._checked or num_examples(batch) < 2:
-            return
-        check_isolation(model, loss_fn, take(batch, slice(0, _ROWS)))
-        self._checked = True
+        """Raise `NotIsolated` if one row changes what another gives, by the run's own method."""
+        if not self._checked:
+            self._checked = is_checked(model, loss_fn, batch, method=self._method)
 
 
 class Reach:

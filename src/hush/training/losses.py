@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -48,12 +49,18 @@ class Losses:
         return losses, batch[1] if self._weighted else None
 
     def sums(self) -> tuple[float, float]:
-        """The weighted sum of what was heard since `take`, and the sum of the weights."""
-        losses = [values if weights is None else values * weights for values, weights in self._heard]
-        total = sum(len(values) if weights is None else float(weights.sum()) for values, weights in self._heard)
-        result = float(sum(values.sum(dtype=torch.float64) for values in losses)) if total else 0.0
+        """The weighted sum of the finite losses heard since `take`, and the sum of their weights."""
+        result = total = 0.0
+        for losses, weights in self._heard:
+            added = losses if weights is None else losses * weights
+            sums = float(added.sum(dtype=torch.float64)), len(losses) if weights is None else float(weights.sum())
+            if not math.isfinite(sums[0]):  # 0 times NaN is NaN: rows of padding can spoil it too
+                real = torch.isfinite(losses)
+                kept = real.to(losses.dtype) if weights is None else weights * real
+                sums = float((losses.nan_to_num(0.0, 0.0, 0.0) * kept).sum(dtype=torch.float64)), float(kept.sum())
+            result, total = result + sums[0], total + sums[1]
         self._heard.clear()
-        return result, float(total)
+        return result, total
 
 
 def unheard(loss_fn: LossFunction) -> LossFunction:

@@ -15,7 +15,7 @@ from hush.training.step import StepReport
 if TYPE_CHECKING:
     from hush.training.plan import TrainingPlan
 
-_SECONDS_BETWEEN = 0.25
+_SECONDS_BETWEEN, _SECONDS_BETWEEN_COSTS = 0.25, 1.0  # a cost takes some milliseconds to work out
 
 
 class Meter:
@@ -65,7 +65,8 @@ class Bar:
 
     def __init__(self, *, shown: bool) -> None:
         self._bar: Any = None
-        self._next = 0.0
+        self._next = self._next_cost = 0.0
+        self._epsilon = ""
         if shown:
             from rich.console import Console
 
@@ -84,14 +85,15 @@ class Bar:
             self._bar.stop()
 
     def __call__(self, progress: Progress) -> None:
-        """Show a step, a few times a second at most."""
+        """Show a step, a few times a second at most; what is shown of epsilon may be a second old."""
         now = time.monotonic()
         if self._bar is None or (now < self._next and progress.step < progress.steps):
             return
         self._next = now + _SECONDS_BETWEEN
         loss = "" if progress.report.loss is None else f"loss {progress.report.loss:.4g}"
-        epsilon = f"epsilon {progress.epsilon:.4g}"
-        self._bar.update(self._task, total=progress.steps, completed=progress.step, loss=loss, epsilon=epsilon)
+        if now >= self._next_cost or progress.step == progress.steps:
+            self._epsilon, self._next_cost = f"epsilon {progress.epsilon:.4g}", now + _SECONDS_BETWEEN_COSTS
+        self._bar.update(self._task, total=progress.steps, completed=progress.step, loss=loss, epsilon=self._epsilon)
 
 
 def _rich_bar(console: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import secrets
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -79,6 +80,8 @@ class Session:
     def __init__(self, setup: Setup) -> None:
         plan = setup.plan
         self._setup, self._plan = setup, plan
+        _refuse_arguments(setup.optimizer, "optimizer", "closure")
+        _refuse_arguments(setup.scheduler, "scheduler", "metrics")
         self._team = Team.current(next((value.device for value in setup.model.parameters()), None))
         self._every = _check.whole("checkpoint_every", setup.checkpoint_every or max(_LEAST_BETWEEN, plan.steps // 20))
         augment = None if setup.augment is None else CheckedAugmentation(setup.augment)
@@ -105,7 +108,7 @@ class Session:
         self._guard = MovementGuard(
             self._watched.model,
             setup.optimizer,
-            steps=setup.guard_steps if saved is None else 0,
+            steps=setup.guard_steps if self._trainee.step < setup.guard_steps else 0,
             may_rest=self._watched.may_rest,
             team=self._team,
         )
@@ -254,6 +257,18 @@ class Session:
         if self._plan.unit == "person":
             notes.append("the guarantee is for a person with all their examples.")
         return tuple(notes)
+
+
+def _refuse_arguments(stepper: Optimizer | LRScheduler | None, role: str, argument: str) -> None:
+    """A step that wants to see losses anew, or a metric of the data, is not what one noisy gradient allows."""
+    if stepper is None:
+        return
+    wanted = inspect.signature(stepper.step).parameters.get(argument)
+    if wanted is not None and wanted.default is inspect.Parameter.empty:
+        raise InvalidValue(
+            f"{role} {type(stepper).__name__} needs a {argument} at each step, which would be read from the data "
+            "without noise; choose one whose step() takes nothing."
+        )
 
 
 def _start(found: tuple[Books, Checkpoint | None] | None) -> dict[str, Any]:

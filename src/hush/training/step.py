@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy
+import torch
 from torch import Tensor, nn
 
 from hush.errors import InvalidValue
@@ -20,6 +21,7 @@ from hush.training.clipping import ClipNorm
 from hush.training.costs import cost
 from hush.training.distributed import Engine, engine_for
 from hush.training.guards import Reach
+from hush.training.handed import UNPLANNED, Taken
 from hush.training.losses import Losses
 from hush.training.lots import Lot, as_lot, to_device
 from hush.training.noise_choice import Noise, noise_source
@@ -103,6 +105,7 @@ class PrivateGradients:
         if memory_limit is not None and self._engine.in_lockstep:
             raise InvalidValue("memory_limit is not for sharded models; give the plan a physical_batch_size.")
         self.reach = Reach(self._parameters)
+        self._taken = Taken(plan)
 
     @property
     def steps(self) -> int:
@@ -134,8 +137,9 @@ class PrivateGradients:
         return self._release(work, found)
 
     def guarantee(self) -> Guarantee:
-        """What the charged steps cost."""
-        return cost(self._charges.event, delta=self.plan.delta, relation=self.plan.relation)
+        """What the charged steps cost; a note says where batches were not drawn by the plan."""
+        found = cost(self._charges.event, delta=self.plan.delta, relation=self.plan.relation)
+        return replace(found, notes=(*found.notes, UNPLANNED)) if self._taken.unplanned else found
 
     def close(self) -> None:
         """Give back the charged steps that never started; with an account, no further step is possible."""
@@ -165,6 +169,7 @@ class PrivateGradients:
         if self._losses is None or self._losses.loss_fn is not loss_fn:
             self._losses = Losses(loss_fn)
         losses, rows = self._losses, num_examples(lot.batch)
+        self._check_lot(lot, rows)
         if not self.plan.private:
             gradients = self._engine.plain_sum(losses, losses.take(lot), size=self.plan.physical_batch_size)
             return _Work(gradients, rows, losses.sums(), 0, 0.0, "plain")
@@ -173,10 +178,40 @@ class PrivateGradients:
         total = self._engine.clipped_sum(
             losses, losses.take(lot), self.clip_norm.value, groups=lot.groups, size=self._physical
         )
+        self._check_names(total.gradients)
         norms = total.norms[: lot.units]
         count = self.clip_norm.centred_count(norms) if self.plan.adaptive is not None else 0.0
         seen = _seen(norms, self.clip_norm.value)
-        return _Work(total.gradients, len(norms), losses.sums(), total.nonfinite, count, total.method, seen)
+        # Rows of padding may break too, and are nobody's.
+        nonfinite = total.nonfinite and int((~torch.isfinite(norms)).sum())
+        return _Work(total.gradients, len(norms), losses.sums(), nonfinite, count, total.method, seen)
+
+    def _check_lot(self, lot: Lot, rows: int) -> None:
+        """Refuse a lot that cannot be one of the plan's, and warn of one that was not drawn by it."""
+        plan = self.plan
+        if not plan.private:
+            return
+        if plan.unit == "person" and lot.groups is None:
+            raise InvalidValue(
+                "the plan protects a person with all their examples, and this batch does not say whose they are; "
+                "take it from plan.batches(dataset, people=...), or give a Lot with groups."
+            )
+        most, copies = plan.max_batch_size, plan.augmentations
+        if most is not None and rows > most * copies:
+            raise InvalidValue(
+                f"the plan's batches have at most {most} examples, and this one has {rows // copies}; take the batches "
+                "from plan.batches(dataset)."
+            )
+        self._taken.take(rows)
+
+    def _check_names(self, gradients: dict[str, Tensor]) -> None:
+        """Refuse, before anything is charged, a model whose parameters were frozen or unfrozen meanwhile."""
+        changed = sorted(gradients.keys() ^ self._parameters.keys())
+        if changed:
+            raise InvalidValue(
+                f"{', '.join(changed[:3])}: frozen or unfrozen after PrivateGradients was made; make it anew, with "
+                "`first` as the number of steps taken."
+            )
 
     def _release(self, work: _Work, found: list[float]) -> StepReport:
         """Add noise to the sums and give them out; `found` are the numbers of all processes added up."""
