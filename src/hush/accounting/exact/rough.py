@@ -28,6 +28,7 @@ _LINE_LEFT, _BENT_LEFT = 1e-5, 1e-2  # share of delta that the last terms may st
 _AFAR = 0.15  # from a place so much off a rule is not exact
 _SLOW = 12.0  # how far the transform should have fallen at the end of the line, in powers of e
 _FAST, _FAINT = 3.0, 5e-5  # a turn from node to node, and how many losses may turn as fast
+_FEW_STEPS = 1.5  # log moment at Chernoff's order below which a bent contour serves rather than a line
 _FEW_LOSSES = 1.0  # log moment at the saddle point below which it says little: a few large losses make up the answer
 _LARGEST_TERM = 0.5  # of the saddle point's series
 _LITTLE, _MOST_STRIDES = 0.05, 12  # of the saddle point: an error of log delta, and the search for it
@@ -51,18 +52,19 @@ def rough(ordinary: Ordinary, near: float) -> Rough | None:
         places = [likely, near] if log_moment > _FEW_LOSSES else [near, likely]
     best = None
     for place in places:
-        found = _along(ordinary, place)
+        found = _along(ordinary, place, log_moment)
         best = found or best
         if found is not None and abs(found.epsilon - place) < _AFAR * place:
             break
     return best
 
 
-def _along(ordinary: Ordinary, near: float) -> Rough | None:
-    found = _along_line(ordinary, near)
-    if found is None and ordinary.part.nodes.is_single:
-        found = _along_bend(ordinary, near)
-    return found
+def _along(ordinary: Ordinary, near: float, log_moment: float) -> Rough | None:
+    """By a line, or by a bend: first the one that is likely to serve."""
+    rules = [_along_line, _along_bend] if ordinary.part.nodes.is_single else [_along_line]
+    if log_moment < min(_FEW_STEPS, -0.12 * ordinary.log_delta):
+        rules.reverse()
+    return next((found for rule in rules if (found := rule(ordinary, near)) is not None), None)
 
 
 def saddle(ordinary: Ordinary) -> Rough | None:
