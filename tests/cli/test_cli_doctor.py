@@ -25,6 +25,17 @@ def good():
 def mixing():
     return nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.Linear(5, 3)), loss, (x, y)
 
+class Near(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer, self.centres = nn.Linear(6, 4), nn.Parameter(torch.rand(3, 4))
+
+    def forward(self, x):
+        return -torch.cdist(self.layer(x), self.centres)
+
+def near():
+    return Near(), loss, (x, y)
+
 def total():
     return nn.Linear(6, 3), lambda model, x, y: functional.cross_entropy(model(x), y), (x, y)
 
@@ -65,11 +76,42 @@ def test_a_model_that_mixes_examples_ends_with_1_and_the_reason(
 ) -> None:
     answer = call(capsys, "doctor", "made.py:mixing", *as_json)
     assert answer.code == 1
-    assert "batch" in answer.out.lower()
-    if as_json:
-        assert answer.data["fine"] is False
-        assert answer.data["not_isolated"]
-        assert answer.data["time_ratio"] is None
+    fix = "use GroupNorm, or keep it in eval mode with statistics from public data."
+    if not as_json:
+        told = answer.out.splitlines()
+        assert told[-2:] == ["Refused: 1 (BatchNorm1d) lets one example change another's result.", f"Fix: {fix}"]
+        assert " ".join(told).count("use GroupNorm") == 2  # in the table and below it; not for each parameter anew
+        return
+    assert answer.data["fine"] is False
+    assert answer.data["not_isolated"].startswith("1 (BatchNorm1d)")
+    assert answer.data["fix"] == fix
+    assert answer.data["time_ratio"] is None
+    for row in answer.data["parameters"]:
+        assert row["refused"] == "batch_norm in training mode mixes the examples of a batch"
+        assert row["fix"] == fix
+
+
+def test_a_refused_parameter_is_listed_with_its_fix(capsys: pytest.CaptureFixture[str]) -> None:
+    answer = call(capsys, "doctor", "made.py:near", "--json")
+    assert (answer.code, answer.err) == (0, "")  # it can be trained, and the warning is a row
+    rows = {row["parameter"]: row for row in answer.data["parameters"]}
+    assert (answer.data["fine"], answer.data["method"], answer.data["fix"]) == (True, "vectorized", "")
+    assert rows["centres"]["rule"] == ""
+    assert rows["centres"]["refused"] == "centres: no rule for cdist."
+    assert "functions that have a rule" in rows["centres"]["fix"]
+    assert rows["centres"]["fix"].endswith("or leave it: vectorized serves it.")
+    assert [(row["refused"], row["fix"]) for name, row in rows.items() if name != "centres"] == [("", "")] * 2
+
+
+def test_the_table_has_refusal_and_fix_in_one_row(capsys: pytest.CaptureFixture[str]) -> None:
+    answer = call(capsys, "doctor", "made.py:near")
+    assert (answer.code, answer.err) == (0, "")
+    lines = answer.out.splitlines()
+    assert lines[1].split() == ["parameter", "shape", "served", "by", "refused", "fix"]
+    (row,) = (line for line in lines if line.split()[:1] == ["centres"])
+    places = [row.index(words) for words in ("vectorized", "no rule for cdist", "use functions that have a rule")]
+    assert places == sorted(places)
+    assert places[2] == lines[1].index("fix")
 
 
 @pytest.mark.parametrize(

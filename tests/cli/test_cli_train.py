@@ -193,6 +193,49 @@ def test_ranges_read_from_the_rows_are_noted(capsys: pytest.CaptureFixture[str],
     assert any("declared public" in note for note in found["notes"])
 
 
+@pytest.fixture
+def parquet(desk: Path, table: Path) -> Path:
+    """The same rows as a Parquet file, with columns of their own types."""
+    import pyarrow
+    from pyarrow import parquet
+
+    head, *rows = (line.split(",") for line in table.read_text(encoding="utf-8").splitlines())
+    columns = dict(zip(head, map(list, zip(*rows, strict=True)), strict=True))
+    parquet.write_table(pyarrow.table({**columns, "age": [int(age) for age in columns["age"]]}), desk / "my.parquet")
+    return desk / "my.parquet"
+
+
+def test_a_parquet_file_is_trained_on_like_the_same_csv(capsys: pytest.CaptureFixture[str], parquet: Path) -> None:
+    """DP-SGD from the rows of a file, with `--target`: the same seed gives the same weights from both."""
+    numbers = ("--num-examples", 300, "--delta", 1e-4, "--expected-batch-size", 60, "--steps", 5, "--seed", 3)
+    command = ("--target", "y", "--public-schema", "--epsilon", 3, "--model", "mlp", *numbers, "--json")
+    answers = [call(capsys, "train", "--data", name, *command) for name in ("my.csv", parquet.name)]
+    for answer in answers:
+        assert answer.code == 0, answer.err
+    found = answers[1].data
+    assert (found["sampling"], found["sampling_prob"], found["steps"]) == ("poisson", 0.2, 5)
+    assert 0 < found["epsilon"] <= 3
+    assert found["test_accuracy"] == answers[0].data["test_accuracy"]
+    runs = [Run.load(answer.data["out"]) for answer in answers]
+    assert runs[1].guarantee == runs[0].guarantee
+    assert all(value.equal(runs[1].weights[name]) for name, value in runs[0].weights.items())
+
+
+def test_a_parquet_file_gets_a_schema_and_needs_its_target(
+    capsys: pytest.CaptureFixture[str], parquet: Path, desk: Path
+) -> None:
+    command = ("train", "--data", parquet.name, "--epsilon", 3)
+    asked = call(capsys, *command, "--public-schema")
+    assert asked.is_refused()
+    assert "--target" in asked.err
+    asked = call(capsys, *command, "--public-schema", "--target", "wage")
+    assert asked.is_refused()
+    assert "wage" in asked.err
+    assert call(capsys, *command, "--target", "y", "--write-schema", "schema.json").code == 0
+    schema = json.loads((desk / "schema.json").read_text(encoding="utf-8"))
+    assert [column["name"] for column in schema["columns"]] == ["age", "job", "y"]
+
+
 def test_a_number_as_target_gives_an_error_in_its_unit(capsys: pytest.CaptureFixture[str], desk: Path) -> None:
     rows = "\n".join(f"{x},{1000 + 10 * x}" for x in range(100))
     (desk / "line.csv").write_text(f"x,y\n{rows}\n", encoding="utf-8")

@@ -290,12 +290,29 @@ CONVOLUTIONS = (
         nn.Conv2d(3, 6, 3, padding=1, padding_mode="circular"), nn.Conv2d(6, 2, 3, padding=1, padding_mode="reflect"))),
     pixels("Conv2d weight-standardised", _IMAGE, IMAGE, lambda: (StandardisedConv(3, 6, 3), StandardisedConv(6, 4, 3))),
     pixels("Conv1d", _LINE, LINE, lambda: (nn.Conv1d(WIDTH, 4, 3, stride=2, padding=1, bias=False), nn.Tanh())),
+    pixels("Conv1d grouped, depthwise, dilated", _LINE, LINE, lambda: (
+        nn.Conv1d(WIDTH, 6, 3, groups=3, dilation=2, padding=1), nn.Tanh(),
+        nn.Conv1d(6, 12, 2, stride=2, groups=6, dilation=3, padding="valid"))),
     pixels("Conv3d", _VOLUME, VOLUME, lambda: (nn.Conv3d(2, 4, 3, padding=1, groups=2), nn.Tanh())),
+    pixels("Conv3d strided, dilated", _VOLUME, VOLUME, lambda: (
+        nn.Conv3d(2, 4, (3, 2, 2), stride=(1, 2, 1), padding=(2, 1, 1), dilation=(2, 1, 3)), nn.Tanh())),
+    pixels("Conv3d depthwise, strided, dilated", _VOLUME, VOLUME, lambda: (
+        nn.Conv3d(2, 6, 2, stride=2, padding=1, dilation=(1, 2, 3), groups=2), nn.Tanh(),
+        nn.Conv3d(6, 6, 2, padding="same", dilation=2, groups=6))),
     pixels("ConvTranspose1d", _LINE, LINE, lambda: (nn.ConvTranspose1d(WIDTH, 4, 2, stride=2), nn.Tanh())),
+    pixels("ConvTranspose1d grouped, dilated", _LINE, LINE, lambda: (
+        nn.ConvTranspose1d(WIDTH, 6, 3, stride=2, padding=1, output_padding=1, groups=3, dilation=2), nn.Tanh(),
+        nn.ConvTranspose1d(6, 6, 2, groups=6))),
     pixels("ConvTranspose2d", _IMAGE, IMAGE, lambda: (
         nn.ConvTranspose2d(3, 4, 3, stride=2, padding=1, output_padding=1), nn.Tanh(),
         nn.ConvTranspose2d(4, 4, 2, groups=2, dilation=2))),
     pixels("ConvTranspose3d", _VOLUME, VOLUME, lambda: (nn.ConvTranspose3d(2, 3, 2), nn.Tanh())),
+    pixels("ConvTranspose3d grouped", _VOLUME, VOLUME, lambda: (
+        nn.ConvTranspose3d(2, 6, (2, 3, 1), stride=(1, 2, 1), padding=(0, 1, 0), groups=2), nn.Tanh(),
+        nn.ConvTranspose3d(6, 3, 2, groups=3, dilation=2))),
+    pixels("InstanceNorm3d, InstanceNorm1d", _VOLUME, VOLUME, lambda: (
+        nn.Conv3d(2, 4, 2), nn.InstanceNorm3d(4, affine=True), nn.Tanh(), nn.Flatten(2),
+        nn.InstanceNorm1d(4, affine=True), nn.Conv1d(4, 3, 5))),
     pixels("GroupNorm, InstanceNorm, PReLU", _IMAGE, IMAGE, lambda: (
         nn.GroupNorm(3, 3), nn.PReLU(3), nn.Conv2d(3, 6, 3), nn.InstanceNorm2d(6, affine=True), nn.PReLU())),
     pixels("pools and shuffles", _IMAGE, (3, 9, 9), lambda: (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hush.errors import InvalidValue, NotIsolated, Unreachable
-from hush.gradients import check_isolation, clipped_sum, doctor, physical_batch_size_for
+from hush.gradients import ClippedSum, check_isolation, clipped_sum, physical_batch_size_for
 from hush.gradients.memory import peak_bytes
 
 
@@ -113,29 +114,98 @@ def test_mixing_through_labels_alone_is_refused() -> None:
         check_isolation(nn.Linear(12, 3), weighted, batch())
 
 
+class Spread(torch.autograd.Function):
+    """The identity; on the way back every row gets the mean over the rows."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        return gradients[0].mean(0).expand_as(gradients[0])
+
+
+class Scaled(torch.autograd.Function):
+    """The identity; on the way back every row is multiplied by the first one's size."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        return gradients[0] * ctx.saved_tensors[0][0].norm()
+
+
+def straight_through(x: Tensor) -> Tensor:
+    """The values of x, to the last bit, with the gradient of x plus its mean over the batch."""
+    mean = x.mean(0)
+    return x + (mean - mean.detach())
+
+
+class OnlyBackward(nn.Module):
+    """Its results are those of single examples, to the last bit."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.first, self.last, self.function = nn.Linear(12, 8), nn.Linear(8, 3), function
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(torch.tanh(self.function(self.first(x))))
+
+
+@pytest.mark.parametrize("method", ["auto", "looped"])
+@pytest.mark.parametrize("function", [Spread.apply, Scaled.apply, straight_through],
+                         ids=["mean of rows", "another row's size", "straight through"])  # fmt: skip
+def test_mixing_on_the_way_back_alone_is_refused(function: Callable[[Tensor], Tensor], method: str) -> None:
+    model, (x, y) = OnlyBackward(function), batch()
+    other = x.clone()
+    other[0] += 1
+    assert torch.equal(cross_entropy(model, x, y)[1:], cross_entropy(model, other, y)[1:])  # nothing shows in losses
+    with pytest.raises(NotIsolated, match="lets one example change"):
+        check_isolation(model, cross_entropy, (x, y), method=method)
+    check_isolation(OnlyBackward(torch.clone), cross_entropy, (x, y), method=method)
+
+
+def by_all_rows(x: Tensor) -> Tensor:
+    """The values of x; the gradient is divided by its norm over all rows that were asked for at once."""
+    x = x.clone()
+    x.register_hook(lambda gradient: gradient / gradient.norm())
+    return x
+
+
+def test_norms_that_are_not_those_of_single_examples_are_refused() -> None:
+    """Backward passes of single losses are alike whatever the first example is: only the method's norms differ."""
+    model = OnlyBackward(by_all_rows)
+    with pytest.raises(NotIsolated, match=r"gradients by tape are not those of single examples.*method='looped'"):
+        check_isolation(model, cross_entropy, batch())
+    check_isolation(model, cross_entropy, batch(), method="looped")
+
+
+@pytest.mark.parametrize("row", [1, 2])
+def test_one_norm_that_is_off_is_seen(monkeypatch: pytest.MonkeyPatch, row: int) -> None:
+    def check(factor: float) -> None:
+        def off(*args: Any, **options: Any) -> ClippedSum:
+            found = clipped_sum(*args, **options)
+            norms = found.norms.clone()
+            norms[row] *= factor
+            return replace(found, norms=norms)
+
+        monkeypatch.setattr("hush.gradients.isolation.clipped_sum", off)
+        check_isolation(nn.Linear(12, 3), cross_entropy, batch())
+
+    check(1.0)
+    for factor in (0.99, 1.01):
+        with pytest.raises(NotIsolated, match="not those of single examples"):
+            check(factor)
+
+
 def test_one_example_cannot_be_checked() -> None:
     x, y = batch()
     with pytest.raises(InvalidValue, match="at least 2"):
         check_isolation(nn.Linear(12, 3), cross_entropy, (x[:1], y[:1]))
-
-
-def test_the_doctor_names_rule_and_refusal_of_each_parameter() -> None:
-    class Odd(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer, self.odd = nn.Linear(12, 3), nn.Parameter(torch.ones(3, 3))
-
-        def forward(self, x: Tensor) -> Tensor:
-            return (self.odd @ self.layer(x).T).T
-
-    with pytest.warns(UserWarning, match="odd"):
-        found = doctor(Odd(), cross_entropy, batch())
-    rows = {finding.parameter: finding for finding in found.findings}
-    assert "linear" in rows["layer.weight"].rule
-    assert "matmul" in rows["odd"].refused
-    assert found.is_fine
-    assert found.method != "tape"
-    assert found.time_ratio > 0
 
 
 def test_memory_is_counted_and_a_physical_batch_is_found() -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from hush.errors import InvalidValue, NotIsolated
+from hush.errors import InvalidValue, NoRule, NotIsolated
 from hush.gradients import check_isolation, clipped_sum
 
 
@@ -74,3 +75,33 @@ def test_constants_in_a_tuple_are_the_same_for_all_examples() -> None:
     model, x = nn.Linear(4, 1), torch.randn(2, 4)
     found = clipped_sum(model, weighed, (x, (3.0, 1.0)), 1e9)
     assert torch.allclose(found.gradients["weight"], 3 * x.sum(dim=0, keepdim=True))
+
+
+class Statistics(nn.Module):
+    """Keeps means of what it saw by batch_norm, which writes them without raising the buffer's version."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+        self.register_buffer("mean", torch.zeros(4))
+        self.register_buffer("var", torch.ones(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            nn.functional.batch_norm(x, self.mean, self.var, training=True)
+        return self.layer(x)
+
+
+def test_a_buffer_that_is_written_in_silence_is_found() -> None:
+    with pytest.raises(NotIsolated, match="buffer mean"):
+        check_isolation(Statistics(), loss_fn, batch())
+
+
+@pytest.mark.parametrize("method", ["tape", "vectorized", "looped"])
+def test_a_buffer_that_is_written_in_silence_is_put_back(method: str) -> None:
+    frozen = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3, affine=False), nn.Linear(3, 3))
+    for model in (Statistics(), frozen):
+        before = {name: value.clone() for name, value in model.named_buffers()}
+        with contextlib.suppress(NotIsolated, NoRule, RuntimeError, ValueError):  # some refuse, and leave no trace
+            clipped_sum(model, loss_fn, batch(), 1.0, method=method)
+        assert all(torch.equal(value, before[name]) for name, value in model.named_buffers())

@@ -1,8 +1,9 @@
-"""`hush doctor`: which rule serves each parameter of a model, what is refused, and what private gradients will cost."""
+"""`hush doctor`: which rule serves each parameter of a model, what is refused, the fix, and what it will cost."""
 
 from __future__ import annotations
 
 import math
+import warnings
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from hush.gradients import Diagnosis
 
 Factory = Annotated[str, typer.Argument(metavar="MODULE:FACTORY", help="file.py:function or package.module:function.")]
-_COLUMNS = ("parameter", "shape", "served by", "what to do")
+_COLUMNS = ("parameter", "shape", "served by", "refused", "fix")
 
 
 def doctor(factory: Factory, *, json: options.Json = False) -> None:
@@ -41,7 +42,9 @@ def _diagnosis(factory: str) -> Diagnosis:
     made = made_by(factory)
     if not isinstance(made, tuple) or len(made) != 3 or not isinstance(made[0], nn.Module) or not callable(made[1]):
         raise InvalidValue(f"{factory} must return (model, loss_fn, batch); got {type(made).__name__}.")
-    return gradients.doctor(*made)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".* is not served by ")  # the table says so, with the fix
+        return gradients.doctor(*made)
 
 
 def to_dict(diagnosis: Diagnosis) -> dict[str, Any]:
@@ -52,6 +55,7 @@ def to_dict(diagnosis: Diagnosis) -> dict[str, Any]:
         "time_ratio": _number(diagnosis.time_ratio),
         "memory_ratio": _number(diagnosis.memory_ratio),
         "not_isolated": diagnosis.not_isolated,
+        "fix": diagnosis.fix,
         "parameters": [
             {
                 "parameter": finding.parameter,
@@ -59,6 +63,7 @@ def to_dict(diagnosis: Diagnosis) -> dict[str, Any]:
                 "trainable": finding.trainable,
                 "rule": finding.rule,
                 "refused": finding.refused,
+                "fix": finding.fix,
             }
             for finding in diagnosis.findings
         ],
@@ -70,11 +75,14 @@ def _number(value: float) -> float | None:
 
 
 def _print(diagnosis: Diagnosis, factory: str) -> None:
-    rows = []
+    rows, before = [], ("", "")
     for finding in diagnosis.findings:
         shape = " x ".join(map(str, finding.shape)) or "number"
-        served = f"{diagnosis.method}, not the tape" if finding.refused else finding.rule
-        rows.append((finding.parameter, shape, served, finding.refused))
+        told = (finding.refused, finding.fix)
+        again = finding.refused and told == before
+        served = diagnosis.method if finding.refused else finding.rule
+        rows.append((finding.parameter, shape, served, *(("as above", "as above") if again else told)))
+        before = told
     print_table(factory, _COLUMNS, rows, numbers=())
     if diagnosis.is_fine:
         print_lines(
@@ -83,4 +91,4 @@ def _print(diagnosis: Diagnosis, factory: str) -> None:
             f"{diagnosis.memory_ratio:.2f} x the memory of an ordinary one, on this batch and machine.",
         )
     else:
-        print_lines(f"Refused: {diagnosis.not_isolated}")
+        print_lines(f"Refused: {diagnosis.not_isolated.partition('; ')[0]}.", f"Fix: {diagnosis.fix}")

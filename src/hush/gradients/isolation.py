@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from hush.errors import InvalidValue, NotIsolated
 from hush.gradients.batches import Batch, LossFunction, call, checked_losses, mapped, num_examples, take, tensors
 from hush.gradients.clipped import clipped_sum
+from hush.gradients.keeping import is_written
 from hush.rng import Rng, same_draws
 
 _MOST_EXAMPLES = 16  # of the batch are looked at
@@ -131,7 +132,7 @@ class _Pass:
         finally:
             for hook in hooks:
                 hook.remove()
-        self.buffer = next((name for name, value in model.named_buffers() if value._version != versions[name][0]), None)
+        self.buffer = next((name for name, value in model.named_buffers() if is_written(value, *versions[name])), None)
 
     def _keep(self, name: str) -> Any:
         def hook(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
@@ -184,8 +185,9 @@ def _blame(before: _Pass, after: _Pass) -> str:
         if mixed(made, made_then):
             return f"{name or 'the model'} ({kind}) lets one example change another's result; {_hint(kind)}."
     return (
-        "loss_fn lets one example change another's loss or gradient; compute each example's loss from that example "
-        "alone (no mean over the batch or over all its tokens, no comparison between examples)."
+        "loss_fn, or a backward pass in the model, lets one example change another's loss or gradient; compute each "
+        "example's loss from that example alone (no mean over the batch or over all its tokens, no comparison between "
+        "examples)."
     )
 
 

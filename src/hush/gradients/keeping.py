@@ -49,9 +49,14 @@ def kept(model: nn.Module, batch: Batch, modules: list[tuple[str, nn.Module]] | 
         _writes[model] = wrote
 
 
+def is_written(value: Tensor, version: int, copy: Tensor) -> bool:
+    """Whether a tensor is not what it was. Some functions write without raising its version (batch_norm on a CPU)."""
+    return value._version != version or (value.layout is torch.strided and not torch.equal(value, copy))
+
+
 def _put_back(buffers: list[tuple[nn.Module, str, Tensor, int, Tensor]], flags: list[tuple[nn.Module, bool]]) -> None:
     for module, name, value, version, copy in buffers:
-        if value._version != version:
+        if is_written(value, version, copy):
             with torch.no_grad():
                 value.copy_(copy)
         if module._buffers.get(name) is not value:

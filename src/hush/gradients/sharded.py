@@ -23,7 +23,7 @@ from hush.gradients import clipping as clip
 from hush.gradients.batches import Batch, LossFunction, mapped, num_examples, take, tensors
 from hush.gradients.clipped import _members, _pieces, _units
 from hush.gradients.isolation import _SHUFFLES, _differ, _shuffled
-from hush.gradients.keeping import kept
+from hush.gradients.keeping import is_written, kept
 from hush.gradients.layout import layout_of, mark
 from hush.gradients.methods import taped
 from hush.gradients.norms import measure
@@ -91,7 +91,7 @@ class Gathered:
         It looks at exactly `rows` examples, zeros where the batch has fewer: as many passes in every process.
         """
         few = mapped(lambda tensor: _exactly(tensor, rows), batch)
-        versions = {name: value._version for name, value in self.model.named_buffers()}
+        versions = {name: (value._version, value.clone()) for name, value in self.model.named_buffers()}
         before = self._seen(loss_fn, few)
         changed = [self._seen(loss_fn, mapped(partial(_shuffled, seed), few)) for seed in range(_SHUFFLES)]
         pairs = [pair for after in changed for pair in zip(before, after, strict=True)]
@@ -100,7 +100,7 @@ class Gathered:
                 "one example changes another's loss or gradient, so no clipping can bound what it contributes; "
                 "hush.check_isolation(model, loss_fn, batch) before fully_shard names the layer."
             )
-        written = [name for name, value in self.model.named_buffers() if value._version != versions[name]]
+        written = [name for name, value in self.model.named_buffers() if is_written(value, *versions[name])]
         if written:
             raise NotIsolated(
                 f"the forward pass writes into the buffer {written[0]}, which would keep what it saw of the examples; "

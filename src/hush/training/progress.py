@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from hush.accounting import Odometer
 from hush.events import Composed, Event
+from hush.privacy import round_up
 from hush.training.step import StepReport
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ class Bar:
         self._next = now + _SECONDS_BETWEEN
         loss = "" if progress.report.loss is None else f"loss {progress.report.loss:.4g}"
         if now >= self._next_cost or progress.step == progress.steps:
-            self._epsilon, self._next_cost = f"epsilon {progress.epsilon:.4g}", now + _SECONDS_BETWEEN_COSTS
+            self._epsilon, self._next_cost = f"epsilon {round_up(progress.epsilon, 4)}", now + _SECONDS_BETWEEN_COSTS
         self._bar.update(self._task, total=progress.steps, completed=progress.step, loss=loss, epsilon=self._epsilon)
 
 
