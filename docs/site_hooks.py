@@ -15,6 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+OUTPUT = "prints"  # stands over what a cell gave
 SECONDS = 600  # for a cell, on a busy machine
 _log = logging.getLogger("mkdocs.hooks.site")
 
@@ -81,8 +82,13 @@ def _parts(cell: Any) -> list[str]:
 
 def _output(output: Any) -> str:
     if output.output_type == "stream":
-        return f"```text\n{output.text.rstrip()}\n```" if output.name == "stdout" else ""
+        return _printed(output.text) if output.name == "stdout" else ""
     data = output.get("data", {})
     if "image/png" in data:
         return f'<img alt="picture" src="data:image/png;base64,{data["image/png"].strip()}">'
-    return f"```text\n{data['text/plain']}\n```" if "text/plain" in data else ""
+    return _printed(data["text/plain"]) if "text/plain" in data else ""
+
+
+def _printed(text: str) -> str:
+    """With a title, so that a reader tells it from the code above."""
+    return f'```text title="{OUTPUT}"\n{text.rstrip()}\n```'

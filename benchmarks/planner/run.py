@@ -8,6 +8,7 @@ machine does can only add to it. In the browser: from a slider's event to the fi
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import math
 import os
@@ -51,7 +52,7 @@ RANGES = {  # of the page's sliders
     "epsilon": (0.01, 100),
 }
 MOVES = 60  # of a slider, for a row
-PASSES = 3  # over the requests of a row
+PASSES = 5  # over the requests of all rows
 FLAGS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--window-size=1280,1600"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage"),
@@ -124,14 +125,16 @@ def server_rows(root: Path) -> list[dict[str, Any]]:
     keys = Keys(port=1)
     app = server.application(server.Planner(root, (), keys))
     rows = []
-    for name, plan in PLANS.items():
-        for find in FIELDS:
-            chosen, dragged = asyncio.run(_all(app, keys, moves(plan, find)))
-            rows.append({"plan": name, "request": f"solve for {find}, just chosen", **summary(chosen)})
-            rows.append({"plan": name, "request": f"solve for {find}, while dragging", **summary(dragged)})
-    for find in FIELDS:
-        chosen, _ = asyncio.run(_all(app, keys, anywhere(find), dragged=False))
-        rows.append({"plan": "anywhere", "request": f"solve for {find}, just chosen", **summary(chosen)})
+    passes: dict[tuple[str, str], list[list[float]]] = {}
+    for _ in range(PASSES):  # over all rows, so that one slow minute of the machine spoils no row
+        for name, find in (*itertools.product(PLANS, FIELDS), *(("anywhere", find) for find in FIELDS)):
+            bodies = moves(PLANS[name], find) if name in PLANS else anywhere(find)
+            chosen, dragged = asyncio.run(_all(app, keys, bodies, dragged=name in PLANS))
+            passes.setdefault((name, f"solve for {find}, just chosen"), []).append(chosen)
+            if dragged:
+                passes.setdefault((name, f"solve for {find}, while dragging"), []).append(dragged)
+    for (name, asked), times in passes.items():
+        rows.append({"plan": name, "request": asked, **summary(_best(times))})
     for name, plan in PLANS.items():
         for kind, work in server.SLOW.items():
             times = []
@@ -150,11 +153,8 @@ async def _all(
 ) -> tuple[list[float], list[float]]:
     """Each question after the plan's own cost alone, and after the one before it. No cost asked for is known."""
     await request(app, keys, "numbers", bodies[0])
-    chosen, moved = [], []
-    for _ in range(PASSES):
-        chosen.append([await _chosen(app, keys, body) for body in bodies])
-        moved.append([await _moved_to(app, keys, body) for body in (bodies if dragged else ())])
-    return _best(chosen), _best(moved)
+    chosen = [await _chosen(app, keys, body) for body in bodies]
+    return chosen, [await _moved_to(app, keys, body) for body in (bodies if dragged else ())]
 
 
 async def _chosen(app: Any, keys: Keys, body: dict[str, Any]) -> float:
@@ -227,7 +227,7 @@ The wait for the next frame, up to 17, is part of it.
 SERVER = """
 Processor time of one request for the numbers on the server: when "solve for" was just chosen, after the plan's own cost
 was shown; and while a slider is dragged, after the question before. No cost is known already. Each request is asked in
-{passes} passes over its row, and its best time counts: what else the machine does can only add to it. "Anywhere" has
+{passes} passes over all rows, and its best time counts: what else the machine does can only add to it. "Anywhere" has
 every slider at a random place of its whole range, targets out of reach included. What the helper process does comes
 after the numbers.
 

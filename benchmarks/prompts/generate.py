@@ -3,8 +3,9 @@
     python -m benchmarks.prompts.generate [--epsilon 8] [--prompts 20] [--sampled 40] [--tokens 12] [--per-label 1]
         [--test 200] [--model smollm2]
 
-Needs HUSH_DATA and the extra `weights`. A label's demonstrations see that label's questions alone. `--sampled` is how
-many questions of an average label join in expectation. The test part tells how good the made-up prompt is.
+Needs HUSH_DATA and SmolLM2 (docs/start/install.md). A label's demonstrations see that label's questions alone.
+`--sampled` is how many questions of an average label join in expectation. The test part tells how good the made-up
+prompt is.
 """
 
 from __future__ import annotations

@@ -1,9 +1,12 @@
 """Canaries in a language model tuned by LoRA: exposure with and without privacy.
 
-    HUSH_DATA=... python -m benchmarks.prompts.memorisation [--epochs 20] [--epsilons inf,8,1]
+    HUSH_DATA=... python -m benchmarks.prompts.memorisation [--epochs 15] [--epsilons inf,8,1]
+    HUSH_DATA=... python -m benchmarks.prompts.memorisation --epsilons inf --batch 256
 
 stories260K, a model of simple stories, is tuned to lines of Shakespeare among which sentences with a random five-digit
 number stand, each once or several times. One example is 48 tokens; the guarantee is for one example.
+Without privacy batches are small, as one would choose them; with `--batch 256` they are those of the private runs, and
+so is the number of steps.
 """
 
 from __future__ import annotations
@@ -60,14 +63,7 @@ def planted() -> Planted:
     return Planted(mixed, canaries, counts, references, len(prefix), held_out)
 
 
-def tuned(text: Planted, epsilon: float, epochs: int) -> Any:
-    from peft import LoraConfig, get_peft_model
-
-    torch.manual_seed(SEED)
-    targets = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
-    model = get_peft_model(stories.model(), LoraConfig(r=16, lora_alpha=32, target_modules=targets))
-    trained = [value for value in model.parameters() if value.requires_grad]
-    batch = 32 if math.isinf(epsilon) else 256
+def planned(text: Planted, epsilon: float, epochs: int, batch: int) -> TrainingPlan:
     plan = TrainingPlan.for_budget(
         Budget(epsilon=8.0 if math.isinf(epsilon) else epsilon, delta=DELTA),
         sampling_prob=batch / len(text.examples),
@@ -75,7 +71,16 @@ def tuned(text: Planted, epsilon: float, epochs: int) -> Any:
         epochs=epochs,
         clip_norm=0.5,
     )
-    plan = plan.without_privacy() if math.isinf(epsilon) else plan
+    return plan.without_privacy() if math.isinf(epsilon) else plan
+
+
+def tuned(text: Planted, plan: TrainingPlan) -> Any:
+    from peft import LoraConfig, get_peft_model
+
+    torch.manual_seed(SEED)
+    targets = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+    model = get_peft_model(stories.model(), LoraConfig(r=16, lora_alpha=32, target_modules=targets))
+    trained = [value for value in model.parameters() if value.requires_grad]
     dataset = TensorDataset(text.examples, torch.ones_like(text.examples), text.examples)
     optimizer = torch.optim.Adam(trained, lr=3e-3)
     loss_fn = ExampleLoss("next_token")
@@ -83,9 +88,10 @@ def tuned(text: Planted, epsilon: float, epochs: int) -> Any:
     return model.eval()
 
 
-def measured(text: Planted, epsilon: float, epochs: int) -> dict[str, Any]:
+def measured(text: Planted, epsilon: float, epochs: int, batch: int) -> dict[str, Any]:
     start = time.process_time()
-    model = stories.model() if epsilon == 0 else tuned(text, epsilon, epochs)
+    plan = None if epsilon == 0 else planned(text, epsilon, epochs, batch)
+    model = stories.model() if plan is None else tuned(text, plan)
     with torch.no_grad():
         loss = float(
             ExampleLoss("next_token")(model, text.held_out, torch.ones_like(text.held_out), text.held_out).mean()
@@ -100,6 +106,8 @@ def measured(text: Planted, epsilon: float, epochs: int) -> dict[str, Any]:
         "epsilon": "infinity" if math.isinf(epsilon) else epsilon,
         "delta": DELTA,
         "epochs": epochs,
+        "batch": 0 if plan is None else batch,
+        "steps": 0 if plan is None else plan.steps,
         "held_out_loss": round(loss, 4),
         "limit": found.limit,
         "exposure": rows,
@@ -110,16 +118,18 @@ def measured(text: Planted, epsilon: float, epochs: int) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--epochs", type=int, default=15)
     parser.add_argument("--epsilons", default="0,inf,8,1", help="0: the model before tuning")
+    parser.add_argument("--batch", type=int, help="256 with privacy and 32 without, unless said")
     given = parser.parse_args()
     text = planted()
     for epsilon in map(float, given.epsilons.split(",")):
-        row = measured(text, epsilon, given.epochs)
+        row = measured(text, epsilon, given.epochs, given.batch or (32 if math.isinf(epsilon) else 256))
         print(row, flush=True)
         kept = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else []
-        rows = [one for one in kept if one["epsilon"] != row["epsilon"]] + [row]
-        rows.sort(key=lambda one: (one["epsilon"] != 0, -float(one["epsilon"])))  # before tuning, then least private
+        same = ("epsilon", "batch")
+        rows = [one for one in kept if any(one[name] != row[name] for name in same)] + [row]
+        rows.sort(key=lambda one: (one["epsilon"] != 0, -float(one["epsilon"]), one["batch"]))  # least private first
         RESULTS.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
 
 

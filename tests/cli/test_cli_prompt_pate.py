@@ -88,11 +88,28 @@ def test_labels_student_and_ledger(capsys: pytest.CaptureFixture[str], server: A
     assert len(server.prefixes) > 25
     account = Ledger(out / "ledger.db").account("private")
     assert account.spent().epsilon <= 8
-    assert {path.name for path in out.iterdir()} == {"run.json", "student.json", "ledger.db"}
+    assert {path.name for path in out.iterdir()} == {"run.json", "about.json", "student.json", "ledger.db"}
     content = b"".join(path.read_bytes() for path in out.iterdir())
     assert b"secret" not in content
     shown = json.loads((out / "student.json").read_text())["demonstrations"]
     assert all("public" in text and label in (" cat", " dog") for text, label in shown)
+
+
+def test_the_report_names_labels_and_address_and_no_secret(
+    capsys: pytest.CaptureFixture[str], server: Any, desk: Path
+) -> None:
+    out = desk / "run"
+    place = f"127.0.0.1:{server.server_address[1]}"
+    assert pate(capsys, server, desk, "--epsilon", 8, "--model", f"http://{place}/?key=word", "--out", out).code == 0
+    answer = call(capsys, "report", out, "--json")
+    assert answer.code == 0, answer.err
+    facts = {fact["label"]: fact["value"] for fact in answer.data["facts"]}
+    assert (facts["data"], facts["student"]) == ("private", f"prompt of http://{place}")
+    assert answer.data["scores"] is None  # own texts have no test
+    labels = next(plot for plot in answer.data["plots"] if plot["key"] == "labels")
+    assert labels["lines"][0]["x"] == ["cat", "dog"]
+    assert any(f"http://{place}: whoever runs it" in note for note in answer.data["notes"])
+    assert not any(word in answer.out for word in ("secret", "key=word"))
 
 
 def test_the_student_is_calibrated_by_public_texts(capsys: pytest.CaptureFixture[str], server: Any, desk: Path) -> None:
@@ -214,9 +231,25 @@ def test_generate_writes_and_charges(capsys: pytest.CaptureFixture[str], desk: P
     assert all(label in (" cat", " dog") for _, label in found["demonstrations"])
     account = Ledger(out / "ledger.db").account("private")
     assert account.spent().epsilon == pytest.approx(found["epsilon"])
-    assert {path.name for path in out.iterdir()} == {"demonstrations.json", "ledger.db"}
+    assert {path.name for path in out.iterdir()} == {"run.json", "about.json", "demonstrations.json", "ledger.db"}
     shown = call(capsys, *words, "--epsilon", 4, "--seed", 1, "--out", desk / "again")
     assert "proven" in shown.out
     assert "never release" in shown.out
     assert call(capsys, *words, "--epsilon", 4, "--model", "nowhere", "--json").is_refused()
     assert call(capsys, *words, "--json").is_refused()  # no epsilon
+
+
+def test_what_is_kept_of_the_ledgers_address_has_no_password(
+    capsys: pytest.CaptureFixture[str], server: Any, desk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[dict[str, Any]] = []
+
+    class Listening(prompt_job.Progress):
+        def __init__(self, folder: Path, request: dict[str, Any], **how: Any) -> None:
+            kept.append(request)
+            super().__init__(folder, request, **how)
+
+    monkeypatch.setattr(prompt_job, "Progress", Listening)
+    monkeypatch.setattr(prompt_job, "shown_place", lambda place: "as it is shown")
+    pate(capsys, server, desk, "--epsilon", 8, "--out", desk / "kept", "--ledger", desk / "team.db", "--json")
+    assert [request["ledger"] for request in kept] == ["as it is shown"]

@@ -1,70 +1,17 @@
-"""The comparison with other libraries, held against the packages themselves wherever they are installed."""
+"""The comparison with other libraries, held against what was found in them, and against themselves where installed."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from functools import cache
-from importlib.metadata import PackageNotFoundError, distribution, version
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from comparison_facts import CHECKS, PACKAGES, found, installed, kept
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "comparison.md"
-# column -> distribution, package
-PACKAGES = {
-    "Hush": ("hush", "hush"),
-    "Opacus": ("opacus", "opacus"),
-    "JAX-Privacy": ("jax_privacy", "jax_privacy"),
-    "dp-accounting": ("dp-accounting", "dp_accounting"),
-    "diffprivlib": ("diffprivlib", "diffprivlib"),
-    "OpenDP": ("opendp", "opendp"),
-}
-
-
-def folder(package: str) -> Path | None:
-    spec = find_spec(package)
-    return None if spec is None or spec.origin is None else Path(spec.origin).parent
-
-
-@cache
-def sources(package: str) -> dict[str, str]:
-    place = folder(package)
-    assert place is not None
-    files = [path for path in place.rglob("*.py") if "test" not in path.relative_to(place).as_posix()]
-    return {path.relative_to(place).as_posix(): path.read_text(encoding="utf-8", errors="replace") for path in files}
-
-
-def has_file(words: str) -> Callable[[str], bool]:
-    """Whether a module of the package is named so."""
-    return lambda package: any(re.search(words, name) for name in sources(package))
-
-
-def has_text(words: str) -> Callable[[str], bool]:
-    """Whether some module of the package says so."""
-    return lambda package: any(re.search(words, text, flags=re.MULTILINE) for text in sources(package).values())
-
-
-def has_command(package: str) -> bool:
-    name = next(name for name, module in PACKAGES.values() if module == package)
-    return any(point.group == "console_scripts" for point in distribution(name).entry_points)
-
-
-# Row of the table -> what must be true of a package where the cell says yes, and false where it says no.
-CHECKS: dict[str, Callable[[str], bool]] = {
-    "private gradients in PyTorch": has_text(r"max_grad_norm|TorchFunctionMode"),
-    "private gradients in JAX": has_text(r"^import jax\b[\s\S]*clip"),
-    "an accountant tighter than Rényi": has_text(r"\b(PLDAccountant|PRVAccountant|class Contour\w*|contour integral)"),
-    "an epsilon that states its own lower end": has_text(r"^    epsilon_lower: float"),
-    "estimators for scikit-learn": has_text(r"sklearn\.(base|decomposition|linear_model)|from sklearn import base"),
-    "teachers and votes (PATE)": has_file(r"(^|/)pate(/|\.py)"),
-    "audits of a training": has_file(r"(^|/)audit(ing)?(/|\.py)"),
-    "membership attacks": has_file(r"(^|/)(lira|membership)"),
-    "a ledger on disk": has_file(r"(^|/)ledger(/|\.py)"),
-    "a report of a run": has_file(r"(^|/)report/"),
-    "a command line": has_command,
-}
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "comparison.md"
+PEERS = tuple(PACKAGES)[1:]
+HOW = "make bench makes an environment with it: .venv-bench/bin/python -m pytest tests/docs/test_docs_comparison.py"
 
 
 def table() -> list[list[str]]:
@@ -78,22 +25,41 @@ def columns() -> dict[str, str]:
     return {name: number for name, _, number in heads}
 
 
+def cells(column: str) -> dict[str, bool]:
+    place = 1 + list(PACKAGES).index(column)
+    return {row[0]: row[place] == "yes" for row in table()[2:]}
+
+
 def test_the_table_has_these_rows_and_columns() -> None:
     assert [row[0] for row in table()[2:]] == list(CHECKS)
     assert list(columns()) == list(PACKAGES)
     assert {cell for row in table()[2:] for cell in row[1:]} == {"yes", "no"}
 
 
-@pytest.mark.parametrize("column", PACKAGES)
-def test_cells_are_true_of_the_package(column: str) -> None:
-    name, package = PACKAGES[column]
-    try:
-        installed = version(name)
-    except PackageNotFoundError:
-        pytest.skip(f"{name} is not installed")
-    said = columns()[column]
-    if said and said != installed:
-        pytest.skip(f"the page is about {name} {said}, and {installed} is installed")
-    place = 1 + list(PACKAGES).index(column)
-    wrong = [row[0] for row in table()[2:] if (row[place] == "yes") != CHECKS[row[0]](package)]
-    assert wrong == []
+def test_cells_are_true_of_hush() -> None:
+    assert cells("Hush") == {row: place is not None for row, place in found("Hush").items()}
+
+
+@pytest.mark.parametrize("column", PEERS)
+def test_cells_say_what_was_found_in_that_version(column: str) -> None:
+    """Without the package: nobody changes a cell or a version unless somebody looked."""
+    facts = kept()[column]
+    assert columns()[column] == facts.pop("version")
+    assert cells(column) == {row: place is not None for row, place in facts.items()}
+
+
+@pytest.mark.parametrize("column", PEERS)
+def test_what_was_found_is_there(column: str) -> None:
+    here, facts = installed(column), kept()[column]
+    if here is None:
+        pytest.skip(f"{column} is not installed; {HOW}")
+    if here != facts.pop("version"):
+        pytest.skip(f"the page is about {column} {columns()[column]} and {here} is installed; {HOW}")
+    assert found(column) == facts
+
+
+def test_the_environment_of_make_bench_has_every_peer() -> None:
+    [line] = re.findall(r'-e "\.\[dev\]" (\S.*)', (ROOT / "Makefile").read_text(encoding="utf-8"))
+    with_tests = {"dp-accounting", "opendp"}  # of the extra dev
+    wanted = {PACKAGES[column][0].replace("_", "-") for column in PEERS}
+    assert wanted - with_tests <= set(line.split())

@@ -56,6 +56,8 @@ def test_a_whole_epoch_beside_a_plain_loop() -> None:
     assert (
         f"takes {cnn['ratio']:.2f}x of the quickest plain loop with the tanh CNN and {mlp['ratio']:.2f}x with" in page()
     )
+    most = max(row["ledger_and_odometer"] for row in rows.values())
+    assert f"Ledger and odometer are {100 * most:.1f} % at most" in page()
     loaded = [row["ratio_beside_a_loader"] for row in (cnn, mlp)]
     assert f"{loaded[0]:.2f}x and {loaded[1]:.2f}x" in page()
 
@@ -75,6 +77,12 @@ def test_cost_grows_in_proportion() -> None:
     for row in rows:
         # A fixed cost, and then what the goal for gradients allows: nothing grows faster than the ordinary pass.
         assert row["hush_ms"] <= 1.5 + 1.2 * row["ordinary_ms"]
+    for less, more in itertools.pairwise(rows[2:5]):  # below, the fixed cost is all there is
+        assert more["hush_ms"] <= 1.5 * more["parameters"] / less["parameters"] * less["hush_ms"]
     by_batch = rows[5:]
     for less, more in itertools.pairwise(by_batch):
         assert more["hush_ms"] <= 1.2 * more["batch"] / less["batch"] * less["hush_ms"]
+
+
+def test_the_demo_takes_less_than_two_minutes() -> None:
+    assert result("demo.json")["median_seconds"] <= 120

@@ -201,17 +201,35 @@ def test_what_if_and_curves_follow(page: Any) -> None:
         assert truth(question) in curve.get_attribute("aria-label")
 
 
-def test_command_and_python_lines_are_shown_and_copied(page: Any, planner: Served) -> None:
+def copied(page: Any, planner: Served, name: str) -> str:
+    """What is in the clipboard after a click on the button of these lines."""
     page.execute_cdp_cmd(
         "Browser.grantPermissions",
         {"permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"], "origin": planner.origin},
     )
-    assert shown(page, "command").startswith("hush train --data digits --epsilon ")
-    page.find_element("css selector", "[data-of=command]").click()
+    page.execute_async_script("navigator.clipboard.writeText('nothing yet').then(arguments[0])")
+    page.find_element("css selector", f"[data-of={name}]").click()
     wait_for(page, lambda: shown(page, "copied"))
     assert shown(page, "copied") == "Copied."
-    copied = page.execute_async_script("navigator.clipboard.readText().then(arguments[0])")
-    assert copied == shown(page, "command")
+    return str(page.execute_async_script("navigator.clipboard.readText().then(arguments[0])"))
+
+
+def test_the_python_lines_are_copied_and_run(page: Any, planner: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    by_id(page, "noise_multiplier-slider").send_keys(Keys.ARROW_RIGHT)
+    wanted = truth(state(page))
+    wait_for(page, lambda: shown(page, "cost") == wanted)
+    lines = copied(page, planner, "python")
+    assert lines.strip() == shown(page, "python")
+    assert lines != shown(page, "command")
+    names: dict[str, Any] = {}
+    exec(lines, names)
+    assert round_up(names["plan"].guarantee().epsilon) == wanted
+    assert wanted in capsys.readouterr().out
+
+
+def test_command_and_python_lines_are_shown_and_copied(page: Any, planner: Served) -> None:
+    assert shown(page, "command").startswith("hush train --data digits --epsilon ")
+    assert copied(page, planner, "command") == shown(page, "command")
     type_in(page, "data", "mnist")
     wait_for(
         page, lambda: "--data mnist" in shown(page, "command") and "--num-examples 60000" in shown(page, "command")

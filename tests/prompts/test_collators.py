@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from tests.gradients.naive_loop import TIGHT, naive, relative_error
-from tests.prompts.tiny_models import VOCABULARY, batch, made, plain_kernels, text
+from tests.prompts.tiny_models import LABELS, VOCABULARY, batch, made, plain_kernels, text
 from torch import Tensor
 
 from hush import Budget, TrainingPlan, fit
@@ -99,6 +99,100 @@ def test_collators_of_transformers_drop_in(kind: str) -> None:
     truth = naive(model.double(), ExampleLoss(loss), given)
     got = clipped_sum(model, ExampleLoss(loss), given, 0.5, method="tape")
     assert relative_error(got.gradients, truth.clipped(0.5)) < TIGHT
+
+
+# Losses token by token: masked words, tags, and a second text. The truth is one example at a time, without padding.
+
+
+def token_case(kind: str) -> tuple[Any, Any, list[dict[str, Any]]]:
+    """A model in double precision, the collator, and its items."""
+    from transformers import (
+        DataCollatorForLanguageModeling,
+        DataCollatorForSeq2Seq,
+        DataCollatorForTokenClassification,
+    )
+
+    found = items()
+    if kind == "masked words":
+        masking = DataCollatorForLanguageModeling(tokenizer(), mlm=True, mlm_probability=0.4)
+        return headed("BertForMaskedLM"), masking, found
+    if kind == "tags":
+        tagged = [{**item, "labels": [token % LABELS for token in item["input_ids"]]} for item in found]
+        return headed("BertForTokenClassification"), DataCollatorForTokenClassification(tokenizer()), tagged
+    paired = [{**item, "labels": other["input_ids"]} for item, other in zip(found, found[3:] + found[:3], strict=True)]
+    model = two_texts()
+    return model, DataCollatorForSeq2Seq(tokenizer(), model=model), paired
+
+
+def headed(name: str) -> Any:
+    from transformers.models.bert import modeling_bert
+
+    torch.manual_seed(0)
+    return getattr(modeling_bert, name)(made("BERT").config).eval().double()
+
+
+def two_texts() -> Any:
+    from transformers.models.t5.configuration_t5 import T5Config
+    from transformers.models.t5.modeling_t5 import T5ForConditionalGeneration
+
+    torch.manual_seed(0)
+    small = {"d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 2, "num_heads": 2, "dropout_rate": 0.0}
+    config = T5Config(vocab_size=VOCABULARY, decoder_start_token_id=0, pad_token_id=0, **small)
+    return T5ForConditionalGeneration(config).eval().double()
+
+
+def mean_by_hand(model: Any, row: dict[str, Tensor]) -> float:
+    """One collated row without its padding: the mean of -log p over its labelled places."""
+    given = {"input_ids": row["input_ids"][None, : int(row["attention_mask"].sum())]}
+    labels = row["labels"].tolist()
+    if model.config.is_encoder_decoder:
+        labels = [label for label in labels if label != -100]
+        given["decoder_input_ids"] = torch.tensor([[0, *labels[:-1]]])
+    with torch.no_grad():
+        chances = model(**given).logits[0].log_softmax(-1)
+    costs = [-float(chances[place, label]) for place, label in enumerate(labels) if label != -100]
+    return sum(costs) / len(costs) if costs else 0.0
+
+
+@pytest.mark.parametrize("kind", ["masked words", "tags", "two texts"])
+def test_token_losses_are_the_mean_of_each_example(kind: str) -> None:
+    model, collate, rows = token_case(kind)
+    torch.manual_seed(2)  # which words are masked
+    given = dict(collate([dict(row) for row in rows[:8]]))
+    by_hand = [mean_by_hand(model, {name: value[row] for name, value in given.items()}) for row in range(8)]
+    found = ExampleLoss("token")(model, **given)
+    torch.testing.assert_close(found, torch.tensor(by_hand, dtype=torch.float64), rtol=1e-6, atol=1e-6)
+    assert len({int(count) for count in (given["labels"] != -100).sum(1)}) > 2  # so many tokens, and others
+    with torch.no_grad():  # the mean over all tokens of the batch is another number
+        assert float(model(**given).loss) != pytest.approx(found.mean().item(), rel=1e-4)
+    truth = naive(model, ExampleLoss("token"), given)
+    got = clipped_sum(model, ExampleLoss("token"), given, 0.9 * float(truth.norms.median()))
+    assert relative_error(got.gradients, truth.clipped(0.9 * float(truth.norms.median()))) < 1e-7
+
+
+@pytest.mark.parametrize("kind", ["masked words", "tags", "two texts"])
+def test_fit_takes_token_collators(kind: str) -> None:
+    model, collate, rows = token_case(kind)
+    model = model.float()
+    plan = TrainingPlan.for_budget(
+        Budget(epsilon=20.0, delta=1e-4), sampling_prob=0.4, expected_batch_size=10, steps=4, clip_norm=1.0
+    )
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    may_rest = [key for key, _ in model.named_parameters() if "token_type" in key]
+    run = fit(plan, model, rows, collate=collate, loss_fn=ExampleLoss("token"), optimizer=optimizer,
+              progress=False, may_rest=may_rest)  # type: ignore[arg-type]  # fmt: skip
+    assert run.complete
+
+
+def test_a_second_text_needs_no_help_of_the_collator() -> None:
+    """Without `model=` the collator leaves out what the decoder reads; a model makes it of the labels it gets."""
+    from transformers import DataCollatorForSeq2Seq
+
+    model, collate, rows = token_case("two texts")
+    given, bare = (dict(make(rows[:5])) for make in (collate, DataCollatorForSeq2Seq(tokenizer())))
+    assert "decoder_input_ids" not in bare
+    loss_fn = ExampleLoss("token")
+    torch.testing.assert_close(loss_fn(model, **bare), loss_fn(model, **given))
 
 
 def test_the_models_own_mean_is_found_out() -> None:

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy
 import pytest
@@ -13,7 +14,7 @@ from letters import Keyword, language_model
 
 from hush import Budget, Ledger, Rng, accounting
 from hush.errors import BudgetExceeded, InvalidValue, ResumeRefused, UnreadableFile
-from hush.pate import ConfidentGNMax, GNMax, VoteCounts
+from hush.pate import ConfidentGNMax, GNMax, LNMax, VoteCounts
 from hush.prompts.language_model import TokenLogProbs
 from hush.prompts.pate import PromptPATE
 from hush.prompts.student import StudentPrompt, choose_student
@@ -131,6 +132,26 @@ def test_an_account_without_room_stops_before_the_first_call(tmp_path: Path) -> 
     assert model.calls == []
     with pytest.raises(InvalidValue, match="add_remove"):
         pate(model).label(TEXTS, LABELS, QUERIES, vote=VOTE, account=account, relation="replace_one", **HOW)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("vote", [GNMax(stddev=10.0), LNMax(scale=10.0), VOTE], ids=["gnmax", "lnmax", "confident"])
+def test_a_budget_without_room_stops_before_the_first_call(vote: Any) -> None:
+    model, small = Keyword(), Budget(epsilon=1e-3, delta=1e-6)
+    with pytest.raises(BudgetExceeded, match=r"not one query fits into the budget; the model was not called\. Allow"):
+        pate(model).label(TEXTS, LABELS, QUERIES, vote=vote, budget=small, **HOW)  # type: ignore[arg-type]
+    assert model.calls == []
+
+
+def test_a_filter_that_is_used_up_stops_before_the_first_call() -> None:
+    model, vote = Keyword(), GNMax(stddev=10.0)
+    spent = accounting.GDPFilter(Budget(epsilon=1.0, delta=1e-6), relation="add_remove")
+    while not spent.would_exceed(vote.prices.of(1, 1)):
+        spent.charge(vote.prices.of(1, 1))
+    with pytest.raises(BudgetExceeded, match="not called"):
+        pate(model).label(TEXTS, LABELS, QUERIES, vote=vote, budget=spent, delta=1e-6, **HOW)  # type: ignore[arg-type]
+    with pytest.raises(InvalidValue, match="budget must be"):
+        pate(model).label(TEXTS, LABELS, QUERIES, vote=vote, budget=1.0, delta=1e-6, **HOW)  # type: ignore[arg-type]
+    assert model.calls == []
 
 
 def test_preview_counts_what_then_happens() -> None:

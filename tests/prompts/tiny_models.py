@@ -28,14 +28,26 @@ _KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
                    {"vocab_size": VOCABULARY, "dim": 16, "n_layers": 3, "n_heads": 2, "hidden_dim": 24, "dropout": 0.0,
                     "attention_dropout": 0.0, "seq_classif_dropout": 0.0, "num_labels": LABELS,
                     "max_position_embeddings": 32}),
+    "ELECTRA": ("electra", "ElectraForSequenceClassification", {**_ENCODER, "embedding_size": 8, "pad_token_id": 0}),
     "GPT-2": ("gpt2", "GPT2LMHeadModel", {"vocab_size": VOCABULARY, "n_embd": 16, "n_layer": 3, "n_head": 2,
                                           "n_positions": 32, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}),
     "Llama": ("llama", "LlamaForCausalLM", {**_COUNTS, "num_key_value_heads": 1}),
+    "OPT": ("opt", "OPTForCausalLM",
+            {**_COUNTS, "word_embed_proj_dim": 8, "ffn_dim": 24, "dropout": 0.0, "attention_dropout": 0.0}),
+    "Bloom": ("bloom", "BloomForCausalLM", {"vocab_size": VOCABULARY, "hidden_size": 16, "n_layer": 3, "n_head": 2}),
+    "MPT": ("mpt", "MptForCausalLM",
+            {"vocab_size": VOCABULARY, "d_model": 16, "n_layers": 3, "n_heads": 2, "max_seq_len": 32}),
+    "CodeGen": ("codegen", "CodeGenForCausalLM",
+                {"vocab_size": VOCABULARY, "n_embd": 16, "n_layer": 3, "n_head": 4, "rotary_dim": 4,
+                 "n_positions": 32, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}),
     "Llama classifier": ("llama", "LlamaForSequenceClassification",
                          {**_COUNTS, "num_key_value_heads": 1, "num_labels": LABELS, "pad_token_id": 0}),
 }  # fmt: skip
-ENCODERS, CAUSAL = ("BERT", "RoBERTa", "DistilBERT"), ("GPT-2", "Llama")
+ENCODERS = ("BERT", "RoBERTa", "DistilBERT", "ELECTRA")
+CAUSAL = ("GPT-2", "Llama", "OPT", "Bloom", "MPT", "CodeGen")
 NAMES = tuple(_KINDS)
+ROUNDED = ("Bloom", "MPT", "CodeGen")  # these compute attention in single precision, whatever the weights have
+UNFOLLOWED = {"Bloom": "looped", "CodeGen": "vectorized"}  # what serves vectors before later layers
 
 
 def made(name: str, **settings: Any) -> Any:

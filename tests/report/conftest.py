@@ -5,17 +5,20 @@ from __future__ import annotations
 import shutil
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy
 import pytest
+from prompt_runs import prompt_run, tiny_model
 from small_runs import train
 
 import hush
 from hush import linear, report
 from hush.audit import WhiteBox
+from hush.cli.main import run
+from hush.training import AdaptiveClipping
 
 FLAGS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars"),
@@ -50,6 +53,79 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
         warnings.simplefilter("ignore")
         linear.save(model.fit(x, numpy.arange(100) % 2, account=account), folder, account=account)
     return folder
+
+
+@pytest.fixture(scope="session")
+def adaptive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A training whose clip norm follows the gradients."""
+    folder = tmp_path_factory.mktemp("runs") / "adaptive"
+    train(folder, steps=12, adaptive=AdaptiveClipping(quantile=0.5, count_stddev=5.0))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def commanded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A training by `hush train` on public rows, with its twin."""
+    folder = tmp_path_factory.mktemp("runs") / "digits"
+    words = ("train", "--data", "digits", "--epsilon", "3", "--model", "linear", "--steps", "12")
+    assert run([*words, "--out", str(folder)]) == 0
+    return folder
+
+
+@pytest.fixture(scope="session")
+def voted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of `hush pate`, charged to a ledger that others share."""
+    folder = tmp_path_factory.mktemp("runs") / "pate"
+    words = ("pate", "--data", "digits", "--teachers", "20", "--student", "plain", "--student-steps", "5")
+    shared = ("--ledger", str(folder.with_name("team.db")))
+    assert run([*words, *shared, "--epsilon", "3", "--queries", "15", "--out", str(folder)]) == 0
+    return folder
+
+
+@pytest.fixture(scope="session")
+def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A language model of random weights."""
+    return tiny_model(tmp_path_factory.mktemp("models") / "tiny")
+
+
+@pytest.fixture(scope="session")
+def prompts_voted(tmp_path_factory: pytest.TempPathFactory, model_folder: Path) -> Path:
+    """A run of `hush prompt pate`."""
+    return prompt_run("votes", tmp_path_factory.mktemp("runs") / "votes", model_folder)
+
+
+@pytest.fixture(scope="session")
+def generated(tmp_path_factory: pytest.TempPathFactory, model_folder: Path) -> Path:
+    """A run of `hush prompt generate`."""
+    return prompt_run("generation", tmp_path_factory.mktemp("runs") / "made", model_folder)
+
+
+@pytest.fixture(scope="session")
+def soft_prompt(tmp_path_factory: pytest.TempPathFactory, model_folder: Path) -> Path:
+    """A run of `hush prompt soft --run`."""
+    return prompt_run("soft prompt", tmp_path_factory.mktemp("runs") / "soft", model_folder)
+
+
+@pytest.fixture(scope="session")
+def audited(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An audit alone."""
+    folder, found = tmp_path_factory.mktemp("runs") / "audit", hush.Run.load(trained)
+    assert found.audit is not None
+    report.save_audit(folder, found.audit, source="a plan", event=found.event)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def everything(request: pytest.FixtureRequest) -> Callable[[str], dict[str, Any]]:
+    """The report on a kind of run with what is not private, made once."""
+    made: dict[str, dict[str, Any]] = {}
+
+    def of(kind: str) -> dict[str, Any]:
+        if kind not in made:
+            made[kind] = report.read(request.getfixturevalue(kind), include_private=True)
+        return made[kind]
+
+    return of
 
 
 @pytest.fixture(scope="session")

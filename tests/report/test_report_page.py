@@ -4,74 +4,39 @@ from __future__ import annotations
 
 import json
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
+from page_reading import NUMBER, Page, check_page, texts
+from small_runs import KINDS
 
 from hush import report
-from hush.report.html import at
 from hush.report.numbers import shown
 
-NUMBER = re.compile(r"(?<![\w.])\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_number_of_the_page_is_the_jsons(kind: str, everything: Any) -> None:
+    """Of every kind of run, and with what is not private."""
+    check_page(everything(kind))
 
 
-class Page(HTMLParser):
-    """The visible text of a page apart from its `<data>` elements, and those elements."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.numbers: list[tuple[dict[str, str], str]] = []
-        self.words: list[str] = []
-        self.scripts: list[str] = []
-        self.tags: list[str] = []
-        self._inside: list[tuple[str, dict[str, str]]] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        if tag not in ("meta", "link", "br"):
-            self._inside.append((tag, {key: value or "" for key, value in attrs}))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self._inside.pop()[0] == tag
-
-    def handle_data(self, data: str) -> None:
-        tag, attributes = self._inside[-1] if self._inside else ("", {})
-        if tag == "data":
-            self.numbers.append((attributes, data))
-        elif tag == "script":
-            self.scripts.append(data)
-        elif tag != "style":
-            self.words.append(data)
-
-
-def texts(value: Any) -> list[str]:
-    if isinstance(value, dict):
-        return [text for key, item in value.items() for text in (key, *texts(item))]
-    if isinstance(value, list):
-        return [text for item in value for text in texts(item)]
-    return [value] if isinstance(value, str) else []
-
-
-def check_page(content: dict[str, Any]) -> Page:
-    page = Page(report.text_of(content, "html"))
-    assert len(page.numbers) > 20
-    for attributes, text in page.numbers:
-        value = at(content, attributes["data-place"])
-        assert attributes["value"] == str(value)
-        assert text.replace("\u00a0", " ") == shown(value, attributes["data-rule"])
-    told = " ".join(texts(content))
-    strange = [number for words in page.words for number in NUMBER.findall(words) if number not in told]
-    assert strange == []
-    return page
-
-
-def test_every_number_of_the_page_is_the_jsons(trained: Path, fitted: Path, content: dict[str, Any]) -> None:
+def test_every_number_of_a_public_report_is_the_jsons(content: dict[str, Any]) -> None:
     check_page(content)
-    for folder in (trained, fitted):
-        check_page(report.read(folder, include_private=True))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_markdown_of_every_kind_says_what_the_json_says(kind: str, everything: Any) -> None:
+    assert strange_numbers(everything(kind)) == set()
+
+
+def strange_numbers(content: dict[str, Any]) -> set[str]:
+    """Numbers of the Markdown that are not the JSON's."""
+    markdown = report.text_of(content, "md")
+    loose = {number.replace(",", "") for number in NUMBER.findall(markdown)}
+    told = NUMBER.findall(json.dumps(content, ensure_ascii=False))
+    known = {str(value) for value in numbers(content)} | rounded(content) | set(told)
+    return loose - {value.replace(",", "") for value in known}
 
 
 def test_a_number_of_its_own_would_be_seen(content: dict[str, Any]) -> None:
@@ -94,10 +59,7 @@ def test_the_files_are_small_and_say_the_same(trained: Path, tmp_path: Path) -> 
     markdown = text.read_text(encoding="utf-8")
     assert f"| epsilon | {shown(content['guarantee']['epsilon'])} |" in markdown
     assert content["ledger"]["account_head"] in markdown
-    told = json.dumps(content, ensure_ascii=False)
-    loose = {number.replace(",", "") for number in NUMBER.findall(markdown)}
-    known = {str(value) for value in numbers(content)} | rounded(content) | set(NUMBER.findall(told))
-    assert loose - {value.replace(",", "") for value in known} == set()
+    assert strange_numbers(content) == set()
 
 
 def numbers(value: Any) -> list[float]:
@@ -110,7 +72,7 @@ def numbers(value: Any) -> list[float]:
 
 def rounded(content: dict[str, Any]) -> set[str]:
     rules = ("up", "down", "near", "percent", "percent up", "percent down")
-    return {shown(value, rule).removesuffix(" %") for value in numbers(content) for rule in rules}  # type: ignore[arg-type]
+    return {shown(value, rule).removesuffix(" %").lstrip("-") for value in numbers(content) for rule in rules}  # type: ignore[arg-type]
 
 
 def test_nothing_in_a_run_can_write_into_the_page(copy: Path) -> None:

@@ -12,9 +12,11 @@ import numpy
 
 from hush.cli.pate_progress import Payer, Progress, Released, write
 from hush.cli.pate_vote import Wishes, settle_vote
+from hush.cli.prompt_about import DEMONSTRATIONS, NotedAccount, describe_generation, describe_votes
 from hush.cli.prompt_texts import Integers, Texts
 from hush.errors import BudgetExceeded, InvalidValue
 from hush.ledger import Account, Ledger
+from hush.ledger.store import shown_place
 from hush.privacy import Budget, Guarantee, Relation
 from hush.prompts.generate import Generated, GenerationPlan, generate_demonstrations
 from hush.prompts.known_models import load_language_model
@@ -23,7 +25,7 @@ from hush.prompts.preview import CostPreview
 from hush.prompts.student import StudentPrompt
 from hush.rng import Rng
 
-STUDENT, DEMONSTRATIONS = "student.json", "demonstrations.json"
+STUDENT = "student.json"
 _TEXTS = 200  # public ones, that zero-shot is calibrated by
 _THRESHOLD, _TEST_NOISE, _NOISE = 0.4, 0.3, 1 / 6  # shares of the teachers: prompts agree less than trained teachers
 
@@ -117,7 +119,8 @@ def label_and_choose(
     counts: dict[str, Any] = {"num_teachers": settings.teachers, "demonstrations": settings.demonstrations}
     preview = pate.preview(queries, vote=vote, budget=settings.budget, **counts)
     show(preview)
-    request = {"data": texts.name, "ledger": ledger, "account": name, **asdict(settings)}
+    shown = None if ledger is None else shown_place(ledger)  # without a password
+    request = {"data": texts.name, "ledger": shown, "account": name, **asdict(settings)}
     progress = Progress(folder, request, resume=resume)
     payer = Payer(account_of(ledger, name, settings.budget, settings.relation, folder), progress.run)
     released = progress.released(payer)
@@ -137,7 +140,7 @@ def label_and_choose(
     )
     student.save(folder / STUDENT)
     progress.finish(_facts(settings, vote, released))
-    return Outcome(
+    outcome = Outcome(
         released=released,
         student=student,
         preview=preview,
@@ -151,6 +154,8 @@ def label_and_choose(
         folder=folder,
         seconds=time.perf_counter() - start,
     )
+    describe_votes(outcome, texts, settings, ledger, name)
+    return outcome
 
 
 def _accuracy(prompt: StudentPrompt, texts: list[str], labels: Integers) -> float | None:
@@ -188,7 +193,8 @@ def generate(
     """`hush prompt generate`."""
     start, language_model = time.perf_counter(), load_language_model(model)
     folder.mkdir(parents=True, exist_ok=True)
-    payer = account_of(ledger, account or texts.name, budget, "add_remove", folder)
+    entry = account_of(ledger, account or texts.name, budget, "add_remove", folder)
+    payer = NotedAccount.of_generation(entry)
     made = generate_demonstrations(
         language_model, texts.template, texts.words, texts.private, texts.labels, plan=plan, per_label=per_label,
         account=payer, rng=None if seed is None else Rng.from_seed(seed),
@@ -197,4 +203,7 @@ def generate(
     content = {"demonstrations": made.demonstrations, "promise": guarantee.to_dict(), "plan": asdict(plan)}
     source = "operating-system entropy" if seed is None else f"seed {seed}: never release this"
     write(folder / DEMONSTRATIONS, {**content, "randomness": source})
-    return Generation(made=made, plan=plan, guarantee=guarantee, folder=folder, seconds=time.perf_counter() - start)
+    seconds = time.perf_counter() - start
+    found = Generation(made=made, plan=plan, guarantee=guarantee, folder=folder, seconds=seconds)
+    describe_generation(found, texts, payer, model=model, per_label=per_label, ledger=ledger, source=source)
+    return found

@@ -19,13 +19,18 @@ if TYPE_CHECKING:
     from hush.prompts import SoftPrompt
     from hush.training import Run, TrainingPlan
 
-Data = Annotated[str, typer.Option("--data", metavar="NAME", help="sst2, trec or ag-news-sample.")]
+Data = Annotated[
+    str,
+    typer.Option(
+        "--data", metavar="NAME", help="sst2, ag-news-sample or trec; for trec, smollm2 needs other --label-words."
+    ),
+]
 Model = Annotated[str, typer.Option("--model", metavar="NAME|DIR", help="smollm2, or a folder of transformers.")]
 Classifier = Annotated[
     bool, typer.Option("--classifier", help="The folder holds an encoder: train a classifier's head with the prompt.")
 ]
 LabelWords = Annotated[
-    str | None, typer.Option(metavar="WORDS", help="One word a label, with commas; those of the task unless said.")
+    str | None, typer.Option(metavar="WORDS", help="One word a label, of one token, with commas; else the task's.")
 ]
 Epsilon = Annotated[float | None, typer.Option(metavar="NUMBER", help="The most that may be spent. Needed.")]
 Delta = Annotated[float | None, typer.Option(metavar="NUMBER", help="Accepted chance of failure. Needed.")]
@@ -119,6 +124,10 @@ def soft(
     )
     prompt.save(out, run=done)
     result = _result(data, model, prompt, plan, done, before, _accuracy(prompt, test))
+    if run is not None:
+        from hush.cli.prompt_about import describe_soft_prompt
+
+        describe_soft_prompt(run, prompt, result, learning_rate=learning_rate, test_rows=len(test))
     _show({**result, "out": str(out)}, done, json=json)
 
 
@@ -159,7 +168,11 @@ def _prompt(
     wanted = list(labels) if words is None else [f" {word.strip()}" for word in words.split(",")]
     if len(wanted) != len(labels):
         raise InvalidValue(f"--label-words must be {len(labels)} words, for {', '.join(labels)}; got {len(wanted)}.")
-    tokens = label_tokens(opened.tokenizer, wanted)
+    try:
+        tokens = label_tokens(opened.tokenizer, wanted)
+    except InvalidValue as error:
+        others = f"Give {len(labels)} by --label-words, or an encoder with --classifier."
+        raise InvalidValue(f"{error} {others}") from None
     return SoftPrompt(opened.model, length, label_words=tokens, **settings), opened.tokenizer
 
 

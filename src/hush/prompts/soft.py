@@ -66,7 +66,8 @@ class SoftPrompt(nn.Module):
         self.per_layer = bool(per_layer)
         self.model = model
         _refuse_two_texts(model)
-        self._place = 0 if is_causal(model) else 1  # an encoder's first token is the one that classifiers read
+        causal = is_causal(model, self._embedding)
+        self._place = 0 if causal else 1  # an encoder's first token is the one that classifiers read
         self.label_words = None if label_words is None else _checked_words(label_words, self._embedding)
         self.train_too = (train_too,) if isinstance(train_too, str) else tuple(train_too)
         self.made_for = files.fingerprint(model)  # before anything is trained
@@ -128,8 +129,7 @@ class SoftPrompt(nn.Module):
     @contextmanager
     def _put_in(self, rows: int) -> Iterator[None]:
         """While the model runs, the places hold the prompt: one copy per example, made once and kept until the end."""
-        shape = rows, *self.vectors.shape
-        copies, *later = [vectors.expand(shape) for vectors in (self.vectors, *self.layer_vectors)]
+        copies, *later = [part.expand(rows, *part.shape) for part in (self.vectors, *self.layer_vectors)]
 
         def embedded(_: nn.Module, __: Any, output: Tensor) -> Tensor:
             return self._joined(output, copies)

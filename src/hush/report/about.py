@@ -22,7 +22,7 @@ from hush.report.subject import Scores
 
 ABOUT_FILE, NOT_PRIVATE_FILE = "about.json", "not_private.json"
 FORMAT = 1
-_LIBRARIES = ("hush", "torch", "numpy", "scipy", "scikit-learn")
+_LIBRARIES = ("hush", "torch", "numpy", "scipy", "scikit-learn", "transformers")
 _WARNING = "read from the data without noise: not covered by the guarantee"
 
 
@@ -35,6 +35,7 @@ def describe(
     scores: Scores | None = None,
     facts: Mapping[str, str | int | float | None] | None = None,
     notes: tuple[str, ...] = (),
+    labels: tuple[str, ...] = (),
     unit: str | None = None,
     ledger: str | None = None,
     account: str | None = None,
@@ -49,6 +50,7 @@ def describe(
         scores: Test results; those of private rows are kept in `not_private.json`.
         facts: Further public facts by label, such as {"learning rate": 0.1}.
         notes: What a reader should know.
+        labels: The names of the classes, in the order of their numbers.
         unit: "example" or "person", where run.json does not say it.
         ledger: Where the charges are, where run.json does not say it and they are not in the folder.
         account: Its account, likewise.
@@ -56,6 +58,7 @@ def describe(
     place = Path(folder)
     if not place.is_dir():
         raise InvalidValue(f"there is no folder {place}.")
+    optional = {"labels": list(labels), "unit": unit, "ledger": ledger, "account": account}
     about = {
         "format": FORMAT,
         "data": data,
@@ -63,7 +66,7 @@ def describe(
         "public_data": bool(public_data),
         "facts": {key: value for key, value in (facts or {}).items() if value is not None},
         "notes": list(notes),
-        **{key: value for key, value in (("unit", unit), ("ledger", ledger), ("account", account)) if value},
+        **{key: value for key, value in optional.items() if value},
         "versions": versions(),
     }
     if scores is not None and public_data:

@@ -35,6 +35,7 @@ def read_books(
         raise UnreadableFile(f"the ledger has no charge of this run in account {name!r}.")
     books = Books(
         place=LEDGER_FILE if own else repr(ledger)[len("Ledger('") : -2],
+        own=own,
         account=name,
         rows=tuple(_row(row) for row in mine),
         other_rows=len(charges) - len(mine),

@@ -48,6 +48,7 @@ def content_of(subject: Subject) -> dict[str, Any]:
             "person": None if person is None else _person_dict(person),
             "methods": [] if story is None else _methods(story),
             "scores": _scores(subject.scores),
+            "made": [{"label": label, "text": text} for label, text in subject.made],
             "evidence": sorted(subject.evidence, key=_strength, reverse=True),
             "ledger": None if subject.books is None else _books(subject.books),
             "plots": [_plot(plot) for plot in _plots(subject, person)],
@@ -150,6 +151,7 @@ def _scores(scores: Scores | None) -> dict[str, Any] | None:
 def _books(books: Books) -> dict[str, Any]:
     return {
         "place": books.place,
+        "own": books.own,
         "account": books.account,
         "rows": list(books.rows),
         "other_rows": books.other_rows,

@@ -6,6 +6,7 @@ Every number is a `<data>` element with the place of its value in the JSON, so t
 from __future__ import annotations
 
 import json
+import re
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -16,6 +17,7 @@ from markupsafe import Markup
 from hush.report.numbers import Rule, shown
 
 PLOTLY = "plotly-basic.min.js"
+_UNBROKEN = re.compile(r"^--\w|\de-\d")
 MOST_ROWS = 12  # of the ledger, at each end of the list
 
 
@@ -44,7 +46,19 @@ def json_for_script(content: Any) -> str:
 @cache
 def environment() -> Environment:
     """Where templates are read; texts are escaped, and a name that is not there is an error."""
-    return Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    found = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    found.filters["whole"] = whole
+    return found
+
+
+def whole(text: str) -> Markup:
+    """The text, with numbers and options that no line may end in the middle of.
+
+    >>> whole("1e-05 by --secure")
+    Markup('<span class="whole">1e-05</span> by <span class="whole">--secure</span>')
+    """
+    kept = Markup('<span class="whole">{}</span>')
+    return Markup(" ").join(kept.format(word) if _UNBROKEN.search(word) else word for word in text.split(" "))
 
 
 @cache

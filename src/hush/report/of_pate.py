@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,8 @@ from hush.ledger.chain import Row
 from hush.report import words
 from hush.report.about import ABOUT_FILE, NOT_PRIVATE_FILE, guarantee_in, read_json, scores_in
 from hush.report.books import LEDGER_FILE, read_books
-from hush.report.plots import EXACT
-from hush.report.subject import Line, Plot, Subject
+from hush.report.plots import label_plot
+from hush.report.subject import Subject
 
 _SLACK = 1 + 1e-9
 _NOT_COVERED = (
@@ -58,7 +57,7 @@ def subject_of_pate(folder: Path, data: Mapping[str, Any], *, include_private: b
         scores=scores_in(about),
         private_scores=scores_in(kept) if include_private else None,
         books=books,
-        plots=_label_plot(data["labels"]),
+        plots=label_plot(data["labels"], about.get("labels", []), "queries"),
         assumptions=(
             "Each example went to one teacher only, and where it went did not depend on the others.",
             *words.of_everything(unit, randomness),
@@ -102,20 +101,3 @@ def _facts(data: Mapping[str, Any], about: Mapping[str, Any]) -> tuple[tuple[str
         ("randomness", words.source(str(data["randomness"]))),
         *about.get("facts", {}).items(),
     )
-
-
-def _label_plot(labels: list[int]) -> tuple[Plot, ...]:
-    """How often each label was released; the labels are what the guarantee is about, so they may be shown."""
-    counts = Counter(label for label in labels if label >= 0)
-    if not counts:
-        return ()
-    classes = range(max(counts) + 1)
-    line = Line(
-        name="labels",
-        x=tuple(str(label) for label in classes),
-        y=tuple(counts[label] for label in classes),
-        style="bars",
-        colour=EXACT,
-    )
-    caption = "How often each label was released, noise included."
-    return (Plot(key="labels", title="Labels", caption=caption, x_title="label", y_title="queries", lines=(line,)),)

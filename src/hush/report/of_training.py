@@ -35,6 +35,7 @@ _SETTINGS = (
     *(("expected_batch_size", "expected batch size"), ("clip_norm", "clip norm"), ("clipping", "clipping")),
     *(("augmentations", "augmentations"), ("average", "average of the weights"), ("secure", "secure noise")),
 )
+_UNSAID = {"augmentations": 1, "average": "none"}  # what is usual is not said
 
 
 def subject_of_training(folder: Path, data: Mapping[str, Any], *, include_private: bool) -> Subject:
@@ -54,7 +55,7 @@ def subject_of_training(folder: Path, data: Mapping[str, Any], *, include_privat
     plots, left_out = _not_private(kept, include_private)
     return Subject(
         kind="training",
-        title=f"{about.get('data', 'data without a name')}: {about.get('model', 'unnamed')} model, trained privately",
+        title=_title(about),
         released="the trained model and every noisy gradient that went into it",
         unit=plan["unit"],
         relation=relation,
@@ -76,6 +77,12 @@ def subject_of_training(folder: Path, data: Mapping[str, Any], *, include_privat
         left_out=left_out,
         recorded_versions=about.get("versions", {}),
     )
+
+
+def _title(about: Mapping[str, Any]) -> str:
+    what = str(about.get("model", "unnamed"))
+    thing = what if what.endswith("prompt") else f"{what} model"
+    return f"{about.get('data', 'data without a name')}: {thing}, trained privately"
 
 
 def _plan(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -116,12 +123,14 @@ def _facts(
     data: Mapping[str, Any], plan: Mapping[str, Any], about: Mapping[str, Any], parameters: int
 ) -> tuple[tuple[str, Any], ...]:
     steps = {"steps in the weights": data["steps"], "steps of the plan": plan["steps"]}
+    adaptive = plan.get("adaptive")
     return (
         ("data", about.get("data", "not recorded")),
         ("model", about.get("model", "not recorded")),
         ("weights in the model", parameters),
         *steps.items(),
-        *((label, plan[key]) for key, label in _SETTINGS if plan[key] not in (1, "none", False) or key == "secure"),
+        *((label, plan[key]) for key, label in _SETTINGS if plan[key] != _UNSAID.get(key)),
+        *((("quantile that the clip norm follows", adaptive["quantile"]),) if adaptive else ()),
         ("plan fingerprint", data["plan_fingerprint"]),
         ("randomness", words.source(data["randomness"])),
         *about.get("facts", {}).items(),

@@ -1,7 +1,9 @@
-"""The plots that every report has: epsilon over the steps, delta over epsilon, and what attacks can reach."""
+"""The plots of several kinds of report: epsilon over the steps, delta over epsilon, what attacks can reach, labels."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from hush.events import Event
@@ -14,6 +16,9 @@ EXACT, GREY, ORANGE, GREEN, PINK, SKY, BROWN, RED = (
     *("#2f7fd6", "#8b8b8b", "#d98200", "#159a6c", "#c4609f", "#38a3c7", "#a17c2e", "#d9482b"),
 )
 _FEW = 20  # canaries of both kinds for one false alarm; a measured curve begins at ten of them
+_BOUNDS = 2  # lines of the attacker's plot before the measured ones
+_REACH = "The share of members found, against the share of others wrongly accused, on logarithmic axes."
+_MEASURED = " A measured curve wobbles by chance; it begins where that is not all there is."
 _COLOURS = {
     "basic": GREY,
     "advanced": ORANGE,
@@ -103,14 +108,30 @@ def trade_off_plot(trade_off: tuple[tuple[float, float], ...], evidence: tuple[d
     return Plot(
         key="attacks",
         title="What an attacker can reach",
-        caption="The share of members found, against the share of others wrongly accused, on logarithmic axes. "
-        "A measured curve wobbles by chance; it begins where that is not all there is.",
+        caption=_REACH + (_MEASURED if len(lines) > _BOUNDS else ""),
         x_title="false positive rate",
         y_title="true positive rate",
         lines=tuple(lines),
         x_log=True,
         y_log=True,
     )
+
+
+def label_plot(labels: Sequence[int], names: Sequence[str], what: str) -> tuple[Plot, ...]:
+    """How often each label was released; the labels are what the guarantee is about, so they may be shown."""
+    counts = Counter(label for label in labels if label >= 0)
+    if not counts:
+        return ()
+    classes = range(max(max(counts) + 1, len(names)))
+    line = Line(
+        name="labels",
+        x=tuple(names[label] if label < len(names) else str(label) for label in classes),
+        y=tuple(counts[label] for label in classes),
+        style="bars",
+        colour=EXACT,
+    )
+    caption = "How often each label was released, noise included."
+    return (Plot(key="labels", title="Labels", caption=caption, x_title="label", y_title=what, lines=(line,)),)
 
 
 def _column(points: list[tuple[float, float]], place: int) -> tuple[float, ...]:

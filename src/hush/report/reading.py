@@ -12,6 +12,7 @@ from hush.report import words
 from hush.report.about import read_json
 from hush.report.content import content_of
 from hush.report.of_audit import AUDIT_FILE, evidence_in, subject_of_audit
+from hush.report.of_generation import subject_of_generation
 from hush.report.of_linear import subject_of_linear
 from hush.report.of_pate import subject_of_pate
 from hush.report.of_training import subject_of_training
@@ -19,7 +20,12 @@ from hush.report.subject import Subject
 
 RUN_FILE = "run.json"
 _UNFINISHED = {"checkpoint.safetensors": "hush train", "started.json": "hush pate"}
-_KINDS = {"plan": subject_of_training, "aggregator": subject_of_pate, "settings": subject_of_linear}
+_KINDS = {
+    "plan": subject_of_training,
+    "aggregator": subject_of_pate,
+    "generation": subject_of_generation,
+    "settings": subject_of_linear,
+}
 
 
 def read_subject(

@@ -50,9 +50,10 @@ class Scores:
 
 @dataclass(frozen=True, kw_only=True)
 class Books:
-    """What the ledger says: the run's own rows, and the whole account's state."""
+    """What the ledger says: the run's own rows, and the whole account's state. `own`: it lies in the run's folder."""
 
     place: str
+    own: bool
     account: str
     rows: tuple[dict[str, Any], ...]
     other_rows: int
@@ -68,7 +69,7 @@ class Subject:
     """What was done to which data, what that costs, and what is known beside it.
 
     Attributes:
-        kind: "training", "linear", "pate" or "audit".
+        kind: "training", "linear", "pate", "generation" or "audit".
         title: What this is, in a few words.
         released: What left, in words that go on "whatever may come of releasing ...".
         unit: What a neighbour differs in: an "example" or a "person".
@@ -81,6 +82,7 @@ class Subject:
         facts: What was trained on what: (label, value).
         scores: Test results that may be shown.
         evidence: Attacks' results, each as plain values with a "source".
+        made: What was written and released: (label, text).
         books: The ledger's part.
         plots: Plots of this kind's own.
         assumptions: On what the guarantee rests.
@@ -105,6 +107,7 @@ class Subject:
     facts: tuple[tuple[str, Any], ...] = ()
     scores: Scores | None = None
     evidence: tuple[dict[str, Any], ...] = ()
+    made: tuple[tuple[str, str], ...] = ()
     books: Books | None = None
     plots: tuple[Plot, ...] = ()
     assumptions: tuple[str, ...] = ()

@@ -78,7 +78,9 @@ def of_everything(unit: str, randomness: str) -> tuple[str, ...]:
     noise = f"Noise and sampling come from {source(randomness)}, which nobody can repeat."
     if is_seeded(randomness):
         noise = "Nobody who sees the release knows the seed that noise and sampling came from."
-    charged = "Every release was charged to the ledger before it left, and the charges below are all that there are."
+    charged = (
+        "Every release was charged to the ledger before it left, and the charges shown here are all that there are."
+    )
     return tuple(line for line in (rows, people, noise, charged) if line)
 
 

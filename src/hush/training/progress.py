@@ -16,7 +16,7 @@ from hush.training.step import StepReport
 if TYPE_CHECKING:
     from hush.training.plan import TrainingPlan
 
-_SECONDS_BETWEEN, _SECONDS_BETWEEN_COSTS = 0.25, 1.0  # a cost takes some milliseconds to work out
+_SECONDS_BETWEEN, _SECONDS_BETWEEN_COSTS = 0.5, 1.0  # a cost takes some milliseconds to work out
 
 
 class Meter:
@@ -86,7 +86,7 @@ class Bar:
             self._bar.stop()
 
     def __call__(self, progress: Progress) -> None:
-        """Show a step, a few times a second at most; what is shown of epsilon may be a second old."""
+        """Show a step, twice a second at most; what is shown of epsilon may be a second old."""
         now = time.monotonic()
         if self._bar is None or (now < self._next and progress.step < progress.steps):
             return
@@ -94,7 +94,9 @@ class Bar:
         loss = "" if progress.report.loss is None else f"loss {progress.report.loss:.4g}"
         if now >= self._next_cost or progress.step == progress.steps:
             self._epsilon, self._next_cost = f"epsilon {round_up(progress.epsilon, 4)}", now + _SECONDS_BETWEEN_COSTS
-        self._bar.update(self._task, total=progress.steps, completed=progress.step, loss=loss, epsilon=self._epsilon)
+        self._bar.update(
+            self._task, total=progress.steps, completed=progress.step, loss=loss, epsilon=self._epsilon, refresh=True
+        )
 
 
 def _rich_bar(console: Any) -> Any:
@@ -109,4 +111,4 @@ def _rich_bar(console: Any) -> Any:
         TextColumn("{task.fields[epsilon]}"),
         TimeRemainingColumn(),
     )
-    return RichProgress(*columns, console=console)
+    return RichProgress(*columns, console=console, auto_refresh=False)  # no thread of its own beside the training

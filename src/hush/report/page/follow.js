@@ -6,6 +6,13 @@
   let finished = false;
   let marker = null;
 
+  // Four digits, never below the value.
+  function up(value) {
+    if (!(value > 0)) { return "0"; }
+    const unit = 10 ** (Math.floor(Math.log10(value)) - 3);
+    return (Math.ceil(value / unit) * unit).toPrecision(4);
+  }
+
   function mark(state) {
     const place = document.querySelector(".plot[data-drawn]");
     if (!place || state.step < 1 || typeof state.epsilon !== "number" || state.epsilon <= 0) { return; }
@@ -23,7 +30,7 @@
     at("state").textContent = finished ? "finished" : state.step ? "training" : "waiting for the first step";
     at("bar").value = state.step;
     at("step").textContent = state.step.toLocaleString("en");
-    at("epsilon").textContent = state.step && typeof state.epsilon === "number" ? state.epsilon.toPrecision(4) : "–";
+    at("epsilon").textContent = state.step && typeof state.epsilon === "number" ? up(state.epsilon) : "–";
     const left = state.step ? (state.seconds / state.step) * (live.steps - state.step) : null;
     at("left").textContent = finished ? "0" : left === null ? "–" : Math.ceil(left).toLocaleString("en");
     mark(state);

@@ -2,7 +2,7 @@
 (function () {
   const report = JSON.parse(document.getElementById("report").textContent);
   const modes = { solid: "lines", dash: "lines", dot: "lines", stairs: "lines", points: "markers" };
-  const NARROW = 520;
+  const NARROW = 520, MOST_NAMES = 20;
 
   function trace(line) {
     if (line.style === "bars") {
@@ -16,23 +16,52 @@
     };
   }
 
+  function positive(values) {
+    return values.flat().filter((value) => typeof value === "number" && value > 0);
+  }
+
   function decades(values) {
-    const kept = values.flat().filter((value) => typeof value === "number" && value > 0).map(Math.log10);
+    const kept = positive(values).map(Math.log10);
     return kept.length ? Math.max(...kept) - Math.min(...kept) : 0;
   }
 
+  // Marks of a logarithmic axis: powers of ten, or 1, 2, 5, 10, 20 ... where there are few of them; none is half a number.
+  function marks(values) {
+    const span = decades(values), most = Math.ceil(Math.log10(Math.max(...positive(values)))) || 0;
+    const least = Math.floor(Math.log10(Math.min(...positive(values)))) || 0;
+    const every = span > 2.2 ? Math.ceil(span / 7) : 1, steps = span > 2.2 ? [1] : [1, 2, 5];
+    const found = [], names = [];
+    for (let power = most; power >= least; power -= every) {
+      for (const step of steps) {
+        found.push(Number(`${step}e${power}`));
+        const plain = power >= -3 && power <= 4;
+        names.push(plain ? String(found.at(-1)) : `${step === 1 ? "" : `${step}·`}10<sup>${power}</sup>`);
+      }
+    }
+    return { tickmode: "array", tickvals: found, ticktext: names };
+  }
+
+  // Whole numbers get no mark between them, and every bar gets its name while there is room.
+  function plainMarks(category, values) {
+    const flat = values.flat().filter((value) => value !== null);
+    if (category) { return flat.length <= MOST_NAMES ? { tickmode: "linear", dtick: 1 } : {}; }
+    const most = flat.every(Number.isInteger) ? Math.max(...flat) : 0;
+    return most > 0 && most <= 7 ? { dtick: 1 } : {};
+  }
+
   function axis(title, logarithmic, category, values) {
-    const span = logarithmic ? decades(values) : 0;
-    const ticks = !logarithmic ? {} : { dtick: span > 2.2 ? Math.ceil(span / 7) : "D2" };
     return {
       title: { text: title, standoff: 8 }, type: category ? "category" : logarithmic ? "log" : "linear",
-      exponentformat: "power", automargin: true, nticks: 7, zeroline: false, ...ticks,
+      automargin: true, nticks: 7, zeroline: false, ...(logarithmic ? marks(values) : plainMarks(category, values)),
     };
   }
 
   function draw(place, plot) {
     const bars = plot.lines.every((line) => line.style === "bars");
     const single = plot.lines.length < 2;
+    const narrow = window.innerWidth < NARROW;
+    // The names stand below each other there.
+    if (narrow && plot.lines.length > 3) { place.style.height = `${320 + 18 * plot.lines.length}px`; }
     const layout = {
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
       font: { family: "system-ui, sans-serif", size: 12 },
@@ -41,7 +70,7 @@
       hoverlabel: { bgcolor: "#2b3138", bordercolor: "#2b3138", font: { color: "#ffffff" } },
       xaxis: axis(plot.x_title, plot.x_log, bars, plot.lines.map((line) => line.x)),
       yaxis: axis(plot.y_title, plot.y_log, false, plot.lines.map((line) => line.y)),
-      dragmode: window.innerWidth < NARROW ? false : "zoom",
+      dragmode: narrow ? false : "zoom",
     };
     return Plotly.newPlot(place, plot.lines.map(trace), layout, { displayModeBar: false, responsive: true })
       .then(function () { place.dataset.drawn = "yes"; });
