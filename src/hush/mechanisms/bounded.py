@@ -43,7 +43,7 @@ def count(
     """How many entries there are that are not False, plus discrete Laplace noise: of booleans, how many are true.
 
     >>> from hush import Rng
-    >>> count([True, False, True, True], epsilon=1.0, rng=Rng.from_seed(7))
+    >>> count([True, False, True, True], epsilon=1.0, rng=Rng.from_seed(3))
     3
 
     Charged `PureDP(epsilon)`. A record moves it by 1 under both relations.
@@ -66,8 +66,8 @@ def sum(
     """The sum of the values, each held within the bounds, plus Laplace noise.
 
     >>> from hush import Rng
-    >>> round(sum([20.0, 30.0, 41.0], bounds=(0.0, 40.0), epsilon=1.0, rng=Rng.from_seed(7)), 1)
-    110.7
+    >>> round(sum([20.0, 30.0, 41.0], bounds=(0.0, 40.0), epsilon=1.0, rng=Rng.from_seed(3)), 1)
+    77.1
 
     A record moves it by max(|low|, |high|) under `add_remove`, by high - low under `replace_one`. Charged as `laplace`.
     """
@@ -91,7 +91,7 @@ def mean(
 
     >>> from hush import Rng
     >>> ages = [31.0, 45.0, 52.0, 38.0] * 250
-    >>> round(mean(ages, bounds=(18.0, 100.0), epsilon=1.0, rng=Rng.from_seed(7)), 1)
+    >>> round(mean(ages, bounds=(18.0, 100.0), epsilon=1.0, rng=Rng.from_seed(3)), 1)
     41.5
 
     | relation | what is done | charged |
@@ -130,7 +130,7 @@ def quantile(
 
     >>> from hush import Rng
     >>> ages = [31.0, 45.0, 52.0, 38.0] * 250
-    >>> round(quantile(ages, 0.9, bounds=(18.0, 100.0), epsilon=1.0, rng=Rng.from_seed(7)), 1)
+    >>> round(quantile(ages, 0.9, bounds=(18.0, 100.0), epsilon=1.0, rng=Rng.from_seed(3)), 1)
     52.0
 
     The `candidates` are evenly spaced from low to high, and each value counts as the one next to it. With a values

@@ -29,7 +29,7 @@ def laplace(
 
     >>> from hush import Rng
     >>> round(laplace(100.0, sensitivity=1.0, epsilon=0.5, rng=Rng.from_seed(7)), 2)
-    101.04
+    103.4
 
     Args:
         value: A number, or an array that is released as one.

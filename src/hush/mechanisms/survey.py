@@ -36,7 +36,7 @@ class _RandomizedResponse:
 
         >>> from hush import Rng
         >>> randomized_response(["yes", "no", "no"], epsilon=1.0, categories=["no", "yes"], rng=Rng.from_seed(7))
-        ['yes', 'no', 'no']
+        ['yes', 'no', 'yes']
 
         Args:
             values: One answer, or one answer from each person in a row.

@@ -218,7 +218,8 @@ class Session:
 
     def _finish(self) -> Run:
         setup, trainee = self._setup, self._trainee
-        self._guard.finish()
+        if self._private.steps:  # a run that goes on may have no step left
+            self._guard.finish()
         self._private.close()
         setup.optimizer.zero_grad()
         self._keep()
