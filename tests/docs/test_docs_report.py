@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RESULTS, GUIDES = ROOT / "benchmarks" / "results", ROOT / "docs" / "guides"
 SIZE, MAKING, OPENING = 5.0, 3.0, 1.0  # megabytes, seconds, seconds
 MOVE = 50.0  # milliseconds from a slider's event to the new numbers
+REQUEST = 5.0  # milliseconds of processor time, at the median
 
 
 def read(name: str) -> dict[str, Any]:
@@ -78,3 +79,10 @@ def test_the_planners_table_of_sliders_is_that_of_the_results() -> None:
     text = (RESULTS / "planner.md").read_text(encoding="utf-8")
     for name, row in moves().items():
         assert f"| {name} | {planner_run._times(row)} |" in text
+
+
+def test_a_request_costs_the_server_less_than_five_milliseconds() -> None:
+    rows = [row for row in read("planner.json")["server"] if row["plan"] in planner_run.PLANS]
+    asked = [row for row in rows if "helper process" not in row["request"]]  # those come after the numbers
+    assert len(asked) == 2 * len(FIELDS) * len(planner_run.PLANS)
+    assert max(row["median"] for row in asked) < REQUEST
