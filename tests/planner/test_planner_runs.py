@@ -83,6 +83,15 @@ def test_budgets_are_the_ledgers(root: Path) -> None:
     assert row["share"] == pytest.approx(account.spent().epsilon / 3)
 
 
+def test_the_one_account_of_a_runs_own_ledger_has_the_name_of_its_data(root: Path) -> None:
+    (root / "first" / "about.json").write_text(json.dumps({"data": "mnist"}))
+    own = Ledger(root / "first" / "ledger.db")
+    own.account("training")
+    assert [row["data"] for row in runs.describe(root, ())["budgets"]] == ["hospital", "mnist"]
+    own.account("another")
+    assert {row["data"] for row in runs.describe(root, ())["budgets"]} == {"hospital", "training", "another"}
+
+
 def test_named_ledgers_come_first_and_hide_their_password(root: Path, tmp_path: Path) -> None:
     other = tmp_path / "team.db"
     Ledger(other).account("school")

@@ -101,9 +101,14 @@ def make_report(folder: Path) -> None:
 def _budgets(root: Path, runs: dict[str, Path], ledgers: Sequence[str]) -> list[dict[str, Any]]:
     """What is left of each data set: the ledgers that were named, then those beside and inside the runs."""
     inside = [path for folder in (root, *runs.values()) for path in sorted(folder.glob("*.db")) if _is_plain(path)]
-    named = [(target, _without_password(target)) for target in ledgers]
-    found = [(str(path), path.relative_to(root).as_posix()) for path in dict.fromkeys(inside)]
-    return [row for target, name in (*named, *found) for row in _accounts(target, name)]
+    named = [(target, _without_password(target), "") for target in ledgers]
+    found = [(str(path), path.relative_to(root).as_posix(), _data(path.parent)) for path in dict.fromkeys(inside)]
+    return [row for target, name, data in (*named, *found) for row in _accounts(target, name, data)]
+
+
+def _data(folder: Path) -> str:
+    """The data of the run in a folder, if it says so: the one account of its own ledger is for them."""
+    return str(_facts(folder / ABOUT_FILE).get("data") or "")[:100]
 
 
 def _without_password(target: str) -> str:
@@ -111,15 +116,16 @@ def _without_password(target: str) -> str:
     return f"{scheme}{mark}{rest.rpartition('@')[2]}" if mark else target
 
 
-def _accounts(target: str, name: str) -> list[dict[str, Any]]:
+def _accounts(target: str, name: str, data: str) -> list[dict[str, Any]]:
     try:
-        return [_account(account, name) for account in Ledger.open(target, create=False).accounts()]
+        accounts = Ledger.open(target, create=False).accounts()
+        return [_account(each, name, data if data and len(accounts) == 1 else each.name) for each in accounts]
     except (HushError, OSError) as error:
         return [{"ledger": name, "data": "", "problem": str(error)[:200]}]
 
 
-def _account(account: Account, name: str) -> dict[str, Any]:
-    facts: dict[str, Any] = {"ledger": name, "data": account.name, "relation": account.relation, "problem": ""}
+def _account(account: Account, name: str, data: str) -> dict[str, Any]:
+    facts: dict[str, Any] = {"ledger": name, "data": data, "relation": account.relation, "problem": ""}
     if account.cap is None:
         return {**facts, "cap_text": "none", "spent_text": "-", "left_text": "no limit", "share": None}
     spent, left = account.spent().epsilon, account.left()
