@@ -11,7 +11,8 @@ their true labels are tried too: what is lost there is lost by the labels, the r
 
 "student" is the chosen prompt alone; "joined_student" is what `calibration_texts` gives: that prompt, one of the other
 answered texts and zero-shot, with offsets by 200 public texts and the labels that left. How was fixed on other public
-rows with their labels and with made-up errors in them, before the test part was looked at.
+rows with their labels and with made-up errors in them, after earlier forms of student and zero-shot had been run on the
+test part.
 """
 
 from __future__ import annotations

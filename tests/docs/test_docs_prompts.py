@@ -191,6 +191,9 @@ def test_the_student_is_ten_points_above_calibrated_zero_shot_on_trec() -> None:
     assert f"right on {mean:.1f} % in the mean of five draws of the noise, {mean - base:.1f} points above it" in text
     better = first["zero_shot_by_200_texts"]
     assert better > mean  # which the guide does not keep to itself
+    one = statistics.mean(draw["student"]["calibrated"] for draw in draws)
+    assert f"one student prompt is {one - base:.1f} points above zero-shot by texts without content" in text
+    assert f"the student of three is {better - mean:.1f} below it by 200 public texts" in text
     assert f"zero-shot is right on {better:.1f} %, above every student" in text
 
 
