@@ -29,7 +29,7 @@ check: setup  ## style, types and the rules of the house
 	$(VENV)/bin/python -m pytest -q $(HOUSE)
 
 slow: $(VENV)/.weights-ready  ## the long statistical runs, and those on real weights
-	$(VENV)/bin/python -m pytest -m slow
+	HUSH_TEST_ENTROPY=fresh $(VENV)/bin/python -m pytest -m slow
 
 bench: $(BENCH)/.ready  ## our numbers beside other libraries'
 	$(BENCH)/bin/python -m pytest -q tests/docs/test_docs_comparison.py

@@ -16,6 +16,8 @@ from hush import Rng
 from hush.errors import InvalidValue
 from hush.rng import CipherStream
 
+pytestmark = pytest.mark.fresh_entropy
+
 
 def draws(rng: Rng, name: str = "noise") -> list[float]:
     return rng.stream(name).normal(size=4).tolist() + torch.randn(4, generator=rng.torch_stream(name)).tolist()

@@ -47,7 +47,8 @@ def test_every_item_of_a_training(trained: Path, content: dict[str, Any]) -> Non
     ]
     assert content["ledger"]["account_head"] == run.ledger.verify().heads["training"]
     assert sum(row["count"] for row in content["ledger"]["rows"]) == 40
-    assert content["evidence"][0]["evidence"]["epsilon_at_least"] <= run.guarantee.epsilon
+    assert run.evidence is not None
+    assert content["evidence"][0]["evidence"] == run.evidence.to_dict()
     assert content["versions"]["run"]["hush"] == content["versions"]["report"]["hush"]
     assert any("tuning" in text.lower() for text in content["not_covered"])
     assert any("stopping" in text.lower() for text in content["not_covered"])
