@@ -13,7 +13,7 @@ from letters import Letters, language_model, tiny
 from hush.errors import InvalidValue
 from hush.prompts.language_model import LanguageModel, TransformersModel, as_language_model
 from hush.prompts.prefix_cache import PrefixCache
-from hush.prompts.scoring import label_scores
+from hush.prompts.scoring import label_scores, normalised, set_right
 from hush.prompts.templates import TASKS, Template
 
 pytestmark = [
@@ -185,3 +185,16 @@ def test_one_example_stays_one_example() -> None:
     for example in ("{text}", "{label}{text}", "{text}{text}{label}", "{label} {text} {label}"):
         with pytest.raises(InvalidValue, match="example must hold"):
             Template(example=example)
+
+
+@pytest.mark.parametrize(("number", "share"), [(1, 1 / 33), (8, 8 / 40), (32, 0.5), (500, 0.5)])
+def test_a_teacher_is_set_right_by_both_measures(number: int, share: float) -> None:
+    stream = numpy.random.default_rng(number)
+    scores, empty = (numpy.log(stream.dirichlet([2.0, 0.5, 1.0], size=rows)) for rows in (number, 3))
+    wanted = scores - share * scores.mean(axis=0) - (1 - share) * numpy.log(numpy.exp(empty).mean(axis=0))
+    assert set_right(scores, empty) == pytest.approx(normalised(wanted))
+    assert set_right(scores, empty[:0]) is scores
+    alike = numpy.repeat(empty[:1], 3, axis=0)  # one text without content, so that it is a plain shift
+    fond = numpy.array([5.0, 0.0, -2.0])  # what a model likes whatever the text changes nothing
+    moved = set_right(normalised(scores + fond), normalised(alike + fond))
+    assert moved == pytest.approx(set_right(scores, alike))

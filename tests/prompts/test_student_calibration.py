@@ -75,7 +75,7 @@ def test_what_a_model_likes_whatever_the_text_changes_nothing() -> None:
 def test_every_answered_text_is_shown_once_and_no_prompt_is_calibrated_by_its_own() -> None:
     model, labels = Keyword(), TRUTH.copy()
     labels[::3] = -1
-    found = student(model, labels, shots=(8, 4))
+    found = student(model, labels, shots=(8,))
     first, second, third = found.demonstrations, *found.beside
     answered = {(text, WORDS[label]) for text, label in zip(TEXTS, labels, strict=True) if label >= 0}
     assert {*first, *second} == answered
@@ -87,6 +87,49 @@ def test_every_answered_text_is_shown_once_and_no_prompt_is_calibrated_by_its_ow
         assert {*inputs} == {TEMPLATE.question(text) for text in TEXTS + MORE} - own  # nothing without content either
     short = student(labels=labels, shots=(2,))
     assert [len(pairs) for pairs in (short.demonstrations, *short.beside)] == [2, 2, 0]
+
+
+class Knowing(Keyword):
+    """Zero-shot it half knows the sounds; with demonstrations it only repeats them, as `Keyword` does."""
+
+    def log_probs(self, prefix: str, inputs: Sequence[str], continuations: Sequence[str], /) -> TokenLogProbs:
+        if "Noise:" in prefix:
+            return super().log_probs(prefix, inputs, continuations)
+        hits = [[sound in text for sound in SOUNDS] for text in inputs]
+        return [[[float(numpy.log(0.6 if hit else 0.2))] for hit in row] for row in hits]
+
+
+@pytest.mark.parametrize("given", [None, TEXTS + MORE])
+def test_answers_that_zero_shot_finds_likely_are_shown_more_often(given: list[str] | None) -> None:
+    wrong = numpy.where(numpy.arange(24) % 3 == 0, (TRUTH + 1) % 3, TRUTH)  # a third of the labels
+    right = dict(zip(TEXTS, (WORDS[label] for label in TRUTH), strict=True))
+
+    def share_right(model: object) -> float:
+        shown = [
+            student(model, wrong, candidates=1, calibration_texts=given, rng=Rng.from_seed(seed)).demonstrations
+            for seed in range(60)
+        ]
+        return float(numpy.mean([right[text] == word for pairs in shown for text, word in pairs]))
+
+    assert share_right(Keyword()) == pytest.approx(2 / 3, abs=0.08)  # knows nothing by itself: as often as they come
+    assert share_right(Knowing()) > 0.78
+
+
+def test_prompts_are_compared_by_likely_answers() -> None:
+    """The prompt that says what the wrong answers say has more texts for it, and the other one the likely ones."""
+
+    class Two(Knowing):
+        def log_probs(self, prefix: str, inputs: Sequence[str], continuations: Sequence[str], /) -> TokenLogProbs:
+            if "Noise:" not in prefix:
+                return [[[-9.0 if "liar" in text else -0.1], [-9.0]] for text in inputs]
+            first = "liar" in prefix.split("Noise: ")[1].splitlines()[0]
+            return [[[-0.1 if (("liar" in text) == first) else -3.0], [-1.0]] for text in inputs]
+
+    texts = [f"liar {place}" for place in range(8)] + [f"honest {place}" for place in range(4)]
+    asked = PromptPATE(Two(), TEMPLATE, WORDS[:2], content_free=())
+    found = asked.student(texts, numpy.zeros(12, int), shots=(1,), candidates=60, rng=Rng.from_seed(1))
+    assert "honest" in found.demonstrations[0][0]
+    assert found.agreement == pytest.approx(3 / 11)  # told as it is: of all the others
 
 
 def test_scores_are_the_mean_of_the_prompts() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +28,9 @@ from hush.pate.votes import VoteCounts
 from hush.pate.watching import Bar
 from hush.privacy import Budget, Relation
 from hush.prompts.demonstrations import shown_rows
-from hush.prompts.language_model import as_language_model
+from hush.prompts.language_model import Floats, as_language_model
 from hush.prompts.preview import CostPreview, preview_of
-from hush.prompts.scoring import CONTENT_FREE, LENGTHS
+from hush.prompts.scoring import CONTENT_FREE, LENGTHS, set_right
 from hush.prompts.student import SHOTS, StudentPrompt, choose_student
 from hush.prompts.templates import Demonstration, Template
 from hush.rng import Rng
@@ -51,6 +52,8 @@ class PromptPATE:
         tokenizer: Of a transformers model.
         content_free: Texts without content for contextual calibration; none to leave it out. It costs no privacy.
         lengths: How the tokens of a long label word count, see `label_scores`.
+        by_queries: Whether teachers are calibrated by the public texts that they are asked about, too (`set_right`).
+            Turn it off where most of these texts have one and the same label. It costs no privacy either.
 
     Whoever runs the model sees every prompt: all private examples and all questions. See docs/guides/prompt-pate.md.
     """
@@ -64,6 +67,7 @@ class PromptPATE:
         tokenizer: Any = None,
         content_free: Sequence[str] = CONTENT_FREE,
         lengths: str = "sum",
+        by_queries: bool = True,
     ) -> None:
         self.language_model = as_language_model(language_model, tokenizer)
         self.template = template
@@ -72,6 +76,7 @@ class PromptPATE:
             raise InvalidValue(f"labels must be two or more different words; got {self.labels!r}.")
         self.content_free = tuple(content_free)
         self.lengths = _check.one_of("lengths", lengths, LENGTHS)
+        self.by_queries = by_queries
 
     def preview(
         self,
@@ -231,9 +236,16 @@ class PromptPATE:
     ) -> Integers:
         pairs = [(texts[row], self.labels[labels[row]]) for row in shown.tolist()]
         try:
-            return self.prompt(pairs).predict(queries)
+            found: Integers = self._said(self.prompt(pairs), queries).argmax(axis=1).astype(numpy.int64)
+            return found
         except HushError:  # a prompt that the model cannot take; that it happened is private, and still one vote
             return numpy.full(len(queries), teacher % len(self.labels))
+
+    def _said(self, teacher: StudentPrompt, queries: list[str]) -> Floats:
+        if not self.by_queries:
+            return teacher.scores(queries)
+        raw = replace(teacher, content_free=()).scores([*queries, *self.content_free])
+        return set_right(raw[: len(queries)], raw[len(queries) :])
 
     def _identity(
         self, texts: Sequence[str], labels: Integers, groups: ArrayLike | None, queries: list[str], *how: object
@@ -244,7 +256,8 @@ class PromptPATE:
         data = {"texts": _fingerprint(texts), "labels": digest(labels), "queries": _fingerprint(queries)}
         people = "" if groups is None else _fingerprint([str(group) for group in numpy.asarray(groups).tolist()])
         counts = dict(zip(("teachers", "demonstrations", "relation"), how, strict=True))
-        return {"model": str(model), **frame, "lengths": self.lengths, **data, "groups": people, **counts}
+        how_scored = {"lengths": self.lengths, "by_queries": self.by_queries}
+        return {"model": str(model), **frame, **how_scored, **data, "groups": people, **counts}
 
 
 def _fingerprint(texts: Sequence[str]) -> str:

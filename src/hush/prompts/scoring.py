@@ -20,6 +20,7 @@ from hush.prompts.templates import Template
 
 CONTENT_FREE = ("N/A", "", "[MASK]")
 LENGTHS = ("sum", "mean")
+_COUNT_OF_EMPTY = 32
 _UNSEEN = 6.0  # labels of each kind that count as seen beforehand: private labels are few and partly wrong
 
 
@@ -82,6 +83,23 @@ def text_offsets(scores: Floats, labels: ArrayLike = ()) -> tuple[float, ...]:
         raise InvalidValue(f"labels must lie in 0 .. {number - 1}, the places of the label words.")
     seen = numpy.bincount(found.astype(numpy.int64), minlength=number) + _UNSEEN
     return tuple((0.5 * numpy.log(seen / seen.sum()) - scores.mean(axis=0)).tolist())
+
+
+def set_right(scores: Floats, empty: Floats) -> Floats:
+    """A teacher's scores of public texts, set right by what it says of texts without content and of these texts.
+
+    Args:
+        scores: The prompt's raw log-probabilities of the public texts, (texts, labels).
+        empty: Those of the texts without content; none to leave everything as it is.
+
+    What is taken off is the mean of both measures, where the texts without content count as 32 texts at least: of few
+    texts the mean says more about them than about the prompt.
+    """
+    if not len(empty):
+        return scores
+    by_empty = numpy.log(numpy.exp(empty).mean(axis=0).clip(min=1e-300))
+    share = len(scores) / (len(scores) + max(_COUNT_OF_EMPTY, len(scores)))
+    return normalised(scores - (1 - share) * by_empty - share * scores.mean(axis=0))
 
 
 def _words(found: object, rows: int, columns: int, lengths: str) -> Floats:

@@ -146,6 +146,9 @@ def choose_student(
 ) -> StudentPrompt:
     """The best of some random prompts: the one that agrees most with the vote on answered texts it does not show.
 
+    Some answers are wrong. One that zero-shot, calibrated by public texts, finds likely too is mostly right: of each
+    label the texts with the likeliest answers are shown, and such texts count more when prompts are compared.
+
     Args:
         blank: A prompt without demonstrations: model, template, labels.
         texts: The public texts that were asked about.
@@ -171,22 +174,25 @@ def choose_student(
         raise InvalidValue("no public text was answered, so there is nothing to show: ask more, or lower the bar.")
     sizes = sorted({min(_check.whole("shots", size), max(1, len(answered) // 2)) for size in shots})
     stream, best = (rng or Rng()).stream("student prompts"), None
+    pool = [texts[row] for row in answered.tolist()] if calibration_texts is None else calibration_texts
+    tried = [pool[row] for row in stream.permutation(len(pool))[:_MOST_TEXTS].tolist()]
+    support = _support(blank, texts, found, answered, tried)
     for size in sizes:
         for _ in range(_check.whole("candidates", candidates)):
             mixed = answered[stream.permutation(len(answered))]
+            mixed = mixed[numpy.argsort(-support[mixed], kind="stable")]
             mixed = mixed[in_turn(found[mixed])]
             shown = stream.permutation(mixed[:size])
             prompt = replace(blank, demonstrations=_shown(blank, texts, found, shown))
-            score = _judged(prompt, texts, found, mixed[size:], most_checked, stream)
+            score = _judged(prompt, texts, found, mixed[size:][:most_checked], support)
             if best is None or score > best[0]:
                 best = score, prompt, mixed[size:]
     assert best is not None
-    (agreement, _), prompt, rest = best
+    (*_, agreement), prompt, rest = best
     prompt = replace(prompt, agreement=None if len(answered) == 1 else agreement)
     if calibration_texts is None:
         return prompt
     others = _shown(blank, texts, found, stream.permutation(rest[: max(shots)]))
-    tried = [calibration_texts[row] for row in stream.permutation(len(calibration_texts))[:_MOST_TEXTS].tolist()]
     return prompt.calibrated(tried, found[answered], beside=(others, ()) if others else ((),))
 
 
@@ -194,19 +200,27 @@ def _shown(blank: StudentPrompt, texts: Sequence[str], labels: Integers, shown: 
     return tuple((blank.template.clean(texts[row]), blank.labels[labels[row]]) for row in shown.tolist())
 
 
+def _support(
+    blank: StudentPrompt, texts: Sequence[str], labels: Integers, answered: Integers, public: list[str]
+) -> Floats:
+    """The log-probability that zero-shot, calibrated by public texts, gives to each answer; in hundredths, for ties."""
+    found = numpy.zeros(len(texts))
+    scores = blank.calibrated(public).scores([texts[row] for row in answered.tolist()])
+    found[answered] = numpy.take_along_axis(scores, labels[answered][:, None], axis=1)[:, 0]
+    return found.round(2)
+
+
 def _judged(
-    prompt: StudentPrompt,
-    texts: Sequence[str],
-    labels: Integers,
-    others: Integers,
-    most: int,
-    stream: numpy.random.Generator,
-) -> tuple[float, float]:
-    """The share of the others that the prompt labels as the vote did, then the mean log-probability of those labels."""
+    prompt: StudentPrompt, texts: Sequence[str], labels: Integers, others: Integers, support: Floats
+) -> tuple[float, float, float]:
+    """How well the prompt says what the vote said of the others.
+
+    Their share by support, the mean log-probability of their labels by support, and their share.
+    """
     if not len(others):
-        return 0.0, 0.0
-    tried = stream.permutation(others)[:most]
-    scores = prompt.scores([texts[row] for row in tried.tolist()])
-    wanted = labels[tried]
-    agreement = float((scores.argmax(axis=1) == wanted).mean())
-    return agreement, float(numpy.take_along_axis(scores, wanted[:, None], axis=1).mean())
+        return 0.0, 0.0, 0.0
+    scores, wanted = prompt.scores([texts[row] for row in others.tolist()]), labels[others]
+    weights = numpy.exp(support[others] - support[others].max())
+    agrees, likely = scores.argmax(axis=1) == wanted, numpy.take_along_axis(scores, wanted[:, None], axis=1)[:, 0]
+    by_support = [round(float(numpy.average(values, weights=weights)), 9) for values in (agrees, likely)]
+    return by_support[0], by_support[1], float(agrees.mean())
