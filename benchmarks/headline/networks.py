@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -15,7 +16,9 @@ import hush
 from benchmarks.headline.data import pictures
 from benchmarks.headline.result import DELTA, SEEDS, Result, cost
 from hush import Rng, accounting, events
+from hush.cli.feature_recipes import recipe
 from hush.features import PrivatePCA, PrivateScaler, Scattering
+from hush.features.private_transformer import PrivateTransformer
 
 Prepared = tuple[Tensor, Tensor, events.Event | None]  # training rows, test rows, what that cost
 
@@ -71,6 +74,17 @@ def scattered(train: Tensor, test: Tensor, seed: int) -> Prepared:
     return found[0], found[1], None
 
 
+def mixed(train: Tensor, test: Tensor, seed: int) -> Prepared:
+    """The features of `hush train --recipe cifar-scattering` as maps: a noisy mean is taken off, lengths are even."""
+    rows, other, paid = train, test, []
+    for one in recipe("cifar-scattering").make(seed):
+        rows, other = one.fit_transform(rows), one.transform(other)
+        paid += [one.event_] if isinstance(one, PrivateTransformer) else []
+    side, scale = train.shape[-1] // 4, math.sqrt(rows.shape[1])
+    maps = [scale * torch.from_numpy(part).reshape(len(part), -1, side, side) for part in (rows, other)]
+    return maps[0], maps[1], events.Composed(*paid)
+
+
 def abadi(shape: tuple[int, ...]) -> nn.Module:
     return nn.Sequential(nn.Linear(shape[0], 1000), nn.ReLU(), nn.Linear(1000, 10))
 
@@ -84,15 +98,15 @@ def papernot(shape: tuple[int, ...]) -> nn.Module:
 
 
 def scatter_cnn(shape: tuple[int, ...]) -> nn.Module:
-    if shape[0] == 81:
-        return nn.Sequential(
-            nn.Conv2d(81, 16, 3, stride=2, padding=1), nn.Tanh(), nn.Conv2d(16, 32, 3, padding=1), nn.Tanh(),
-            nn.Flatten(), nn.Linear(512, 32), nn.Tanh(), nn.Linear(32, 10),
-        )  # fmt: skip
     return nn.Sequential(
-        nn.Conv2d(243, 64, 3, padding=1), nn.Tanh(), nn.MaxPool2d(2), nn.Conv2d(64, 64, 3, padding=1), nn.Tanh(),
-        nn.Flatten(), nn.Linear(1024, 10),
+        nn.Conv2d(81, 16, 3, stride=2, padding=1), nn.Tanh(), nn.Conv2d(16, 32, 3, padding=1), nn.Tanh(),
+        nn.Flatten(), nn.Linear(512, 32), nn.Tanh(), nn.Linear(32, 10),
     )  # fmt: skip
+
+
+def mixed_cnn(shape: tuple[int, ...]) -> nn.Module:
+    """Smaller than the paper's, which has two layers of 3 x 3 and largest values of 2 x 2: less of it is noise."""
+    return nn.Sequential(nn.Conv2d(shape[0], 128, 1), nn.Tanh(), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(128 * 16, 10))
 
 
 # On the last sixth of the training pictures with seed 77: the rate at noise 4 was chosen there, the others follow it
@@ -127,9 +141,12 @@ SETTINGS = (
     _network("2-tanh-cnn", "mnist", 2.93, 98.1, 2048, 4.0, 1160),
     _network("2-tanh-cnn", "fashion-mnist", 2.7, 86.1, 2048, 4.0, 1160),
     _network("3-scatter-cnn", "mnist", 3.0, 98.7, 1024, 1.0, 1450),
-    _network("3-scatter-cnn", "fashion-mnist", 3.0, 89.7, 2048, 4.0, 1160),
-    _network("3-scatter-cnn", "cifar10", 3.0, 69.3, 8192, 4.0, 360),
-)
+    _network("3-scatter-cnn", "fashion-mnist", 3.0, 89.0, 2048, 4.0, 1160),
+    replace(
+        _network("3-scatter-cnn", "cifar10", 3.0, 69.3, 4096, 4.0, 360), model=mixed_cnn, prepare=mixed,
+        method="scattering, mixed, CNN", notes=("features and network chosen on held-out training rows",),
+    ),
+)  # fmt: skip
 
 
 def plan_of(setting: Setting, num_examples: int, paid: events.Event | None) -> hush.TrainingPlan:
@@ -139,8 +156,9 @@ def plan_of(setting: Setting, num_examples: int, paid: events.Event | None) -> h
     steps, noise = setting.steps, setting.noise
     if noise is None:
         assert steps is not None
-        assert paid is None
         noise = accounting.noise_for(budget, sampling_prob=prob, steps=steps)
+        while paid is not None and not budget.allows(_whole(paid, noise, prob, steps)):
+            noise *= 1.0005
     if steps is None:
         steps = accounting.steps_for(budget, noise_multiplier=noise, sampling_prob=prob)
         steps = min(steps, setting.most_steps or steps)

@@ -80,7 +80,7 @@ def pate(rows: list[dict[str, Any]]) -> str:
     """A column for each run of PromptPATE with students of three prompts; a line for each of the others."""
     columns = [
         {
-            "": TASKS[row["task"]],
+            "": TASKS[row["task"]] + (" (earlier form)" if row.get("form") == "earlier" else ""),
             "private examples used": f"{row['private_examples']:,}",
             "teachers, demonstrations each": f"{row['teachers']}, {row['demonstrations']}",
             "public texts asked about, answered": f"{row['queries']}, {row['answered']}",
@@ -96,17 +96,24 @@ def pate(rows: list[dict[str, Any]]) -> str:
             "the same with true labels": percent(row["joined_student_with_true_labels"]),
         }
         for row in rows
-        if "joined_student" in row
+        if _is_column(row)
     ]
     lines = [f"| {title} | {' | '.join(column[title] for column in columns)} |" for title in columns[0]]
-    older = [_older(row) for row in rows if "joined_student" not in row]
-    head = "| earlier runs | teachers, demonstrations each | zero-shot, calibrated | one student prompt, calibrated |"
-    return "\n".join([lines[0], "|---|" + "---|" * len(columns), *lines[1:], "", head, "|---|---|---|---|", *older])
+    older = [_older(row) for row in rows if not _is_column(row)]
+    head = "| earlier runs | teachers, demonstrations each | questions | zero-shot, calibrated "
+    head += "| one student prompt, calibrated | student of three prompts |"
+    return "\n".join(
+        [lines[0], "|---|" + "---|" * len(columns), *lines[1:], "", head, "|---|---|---|---|---|---|", *older]
+    )
+
+
+def _is_column(row: dict[str, Any]) -> bool:
+    return "joined_student" in row and "earlier" not in row
 
 
 def _older(row: dict[str, Any]) -> str:
-    teachers = f"{row['teachers']}, {row['demonstrations']}"
-    shares = percent(row["zero_shot"]["calibrated"]), drawn(row, "student", "calibrated")
+    teachers = f"{row['teachers']}, {row['demonstrations']} | {row['queries']}"
+    shares = percent(row["zero_shot"]["calibrated"]), drawn(row, "student", "calibrated"), drawn(row, "joined_student")
     return f"| {TASKS[row['task']]} | {teachers} | {' | '.join(shares)} |"
 
 
