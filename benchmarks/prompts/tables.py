@@ -80,7 +80,7 @@ def pate(rows: list[dict[str, Any]]) -> str:
     """A column for each run of PromptPATE with students of three prompts; a line for each of the others."""
     columns = [
         {
-            "": TASKS[row["task"]] + (" (earlier form)" if row.get("form") == "earlier" else ""),
+            "": TASKS[row["task"]],
             "private examples used": f"{row['private_examples']:,}",
             "teachers, demonstrations each": f"{row['teachers']}, {row['demonstrations']}",
             "public texts asked about, answered": f"{row['queries']}, {row['answered']}",

@@ -202,6 +202,21 @@ def test_the_student_is_ten_points_above_calibrated_zero_shot_on_trec() -> None:
     assert f"zero-shot is right on {better:.1f} %, without a private example" in text
 
 
+def test_the_guide_tells_of_the_other_two_tasks() -> None:
+    text = prose("prompt-pate.md")
+    for row, name in zip(tables.read("prompts_pate")[1:3], ("AG News", "SST-2"), strict=True):
+        draws = [row, *row["further_draws_of_the_noise"]]
+        assert (tables.TASKS[row["task"]], len(draws)) == (name, 3)
+        told = text.split(f"On {name}")[1].split("On SST-2")[0]
+        for value in (
+            statistics.mean(draw["joined_student"] for draw in draws),
+            statistics.mean(draw["student"]["calibrated"] for draw in draws),
+            row["zero_shot"]["calibrated"],
+            row["zero_shot_by_200_texts"],
+        ):
+            assert tables.percent(value) in told
+
+
 def test_the_guide_tells_how_teachers_and_student_were_fixed() -> None:
     found, text = tables.read("prompts_teacher_choice"), prose("prompt-pate.md")
     alone, both = found["by texts without content"], found["by both"]
