@@ -60,8 +60,7 @@ def label_scores(
     if not content_free:
         return scores
     number = len(texts)
-    expected = numpy.log(numpy.exp(scores[number:]).mean(axis=0).clip(min=1e-300))
-    return normalised(scores[:number] - expected)
+    return normalised(scores[:number] - _expected(scores[number:]))
 
 
 def text_offsets(scores: Floats, labels: ArrayLike = ()) -> tuple[float, ...]:
@@ -97,9 +96,14 @@ def set_right(scores: Floats, empty: Floats) -> Floats:
     """
     if not len(empty):
         return scores
-    by_empty = numpy.log(numpy.exp(empty).mean(axis=0).clip(min=1e-300))
     share = len(scores) / (len(scores) + max(_COUNT_OF_EMPTY, len(scores)))
-    return normalised(scores - (1 - share) * by_empty - share * scores.mean(axis=0))
+    return normalised(scores - (1 - share) * _expected(empty) - share * scores.mean(axis=0))
+
+
+def _expected(empty: Floats) -> Floats:
+    """The logarithm of the mean probability of each label over texts without content."""
+    found: Floats = numpy.log(numpy.exp(empty).mean(axis=0).clip(min=1e-300))
+    return found
 
 
 def _words(found: object, rows: int, columns: int, lengths: str) -> Floats:
