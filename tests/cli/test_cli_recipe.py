@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.utils.data import TensorDataset
 
-from hush import Budget, Ledger, accounting, features, linear
+from hush import Budget, Ledger, accounting, events, features, linear
 from hush.cli import feature_recipes, main
 from hush.data import Dataset
 
@@ -69,6 +69,16 @@ def test_a_shared_account_with_too_little_left_stops_it(tmp_path: Path, capsys: 
         (("nothing", "--epsilon", "1"), "--recipe must be one of"),
         (("stripes",), "--epsilon is needed"),
         (("stripes", "--epsilon", "1", "--data", "mnist"), "--data does not go with --recipe"),
+        (("stripes", "--epsilon", "1", "--clip-norm", "0"), "clip_norm must be"),
+        (("stripes", "--epsilon", "1", "--clip-norm", "-1"), "clip_norm must be"),
+        (("stripes", "--epsilon", "1", "--steps", "0"), "steps"),
+        (("stripes", "--epsilon", "1", "--relation", "zero_out"), "relation must be one of"),
+        (("stripes", "--epsilon", "1", "--optimizer", "adam"), "--optimizer does not go with --recipe"),
+        (("stripes", "--epsilon", "1", "--average", "ema"), "--average does not go with --recipe"),
+        (("stripes", "--epsilon", "1", "--account", "foo"), "--account is an account of a shared ledger"),
+        (("stripes", "--epsilon", "1", "--delta", "0.5"), "--delta must be above 0 and below 1 / 6,000"),
+        (("stripes", "--epsilon", "1", "--delta", "0"), "--delta must be above 0"),
+        (("stripes", "--epsilon", "nan"), "epsilon must be"),
     ],
 )
 def test_bad_words_get_one_line(
@@ -77,3 +87,22 @@ def test_bad_words_get_one_line(
     assert run(*words, "--out", str(tmp_path / "run")) == 2
     lines = capsys.readouterr().err.strip().splitlines()
     assert message in " ".join(lines)
+    assert not (tmp_path / "run").exists()  # nothing was charged
+
+
+def test_the_report_shows_every_charge_and_an_edited_run_has_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    assert run("stripes", "--epsilon", "2", "--out", str(out), "--no-twin") == 0
+    capsys.readouterr()
+    assert main.run(["report", str(out), "--json"]) == 0
+    ledger = json.loads(capsys.readouterr().out)["ledger"]
+    assert (len([row for row in ledger["rows"] if row["kind"] == "charge"]), ledger["other_rows"]) == (3, 0)
+    facts = json.loads((out / "run.json").read_text())
+    facts["settings"]["spent"], facts["event"] = None, facts["charged"]
+    event = events.from_dict(facts["event"])
+    facts["guarantee"] |= accounting.guarantee(event, delta=facts["guarantee"]["delta"]).to_dict()
+    (out / "run.json").write_text(json.dumps(facts))
+    assert main.run(["report", str(out)]) != 0
+    assert "was edited" in " ".join(capsys.readouterr().err.split())

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy
 import pytest
+import safetensors
+import safetensors.torch
 import torch
 
 from hush.errors import InvalidValue, UnreadableFile
@@ -64,3 +69,40 @@ def test_broken_and_other_files_are_refused(tmp_path: Path) -> None:
         save([PrivateScaler()], place)
     with pytest.raises(InvalidValue, match="cannot be saved"):
         save([object()], place)
+
+
+def edit(place: Path, change: Callable[[dict[str, Any], list[dict[str, Any]]], object]) -> None:
+    """Change tensors or entries, and write the file anew."""
+    with safetensors.safe_open(place, framework="pt") as file:
+        notes, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    entries = json.loads(notes["transformers"])
+    change(tensors, entries)
+    place.write_bytes(safetensors.torch.save(tensors, metadata={**notes, "transformers": json.dumps(entries)}))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda tensors, entries: entries[1].pop("event"),
+        lambda tensors, entries: entries[1]["event"]["of"].update(noise_multiplier=1e6),
+        lambda tensors, entries: entries[1]["settings"].update(noise_multiplier=1e6),
+        lambda tensors, entries: entries[1]["settings"].update(with_std=False),
+        lambda tensors, entries: entries.clear(),
+        lambda tensors, entries: entries.append([]),
+        lambda tensors, entries: entries[0].update(settings=[]),
+        lambda tensors, entries: tensors.update({"1.mean_": torch.tensor(1.0)}),
+        lambda tensors, entries: tensors["1.mean_"].fill_(float("nan")),
+        lambda tensors, entries: tensors.update({"0.mixing_": tensors["0.mixing_"].flatten()}),
+    ],
+)
+def test_an_edited_file_is_refused(
+    tmp_path: Path, change: Callable[[dict[str, Any], list[dict[str, Any]]], object]
+) -> None:
+    place = tmp_path / "features.safetensors"
+    save(fitted(), place)
+    edit(place, lambda tensors, entries: None)
+    load(place)
+    edit(place, change)
+    with pytest.raises(UnreadableFile) as caught:
+        load(place)
+    assert "\n" not in str(caught.value)

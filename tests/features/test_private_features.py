@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
+from typing import Any
 
 import numpy
 import pytest
@@ -17,6 +19,7 @@ from hush import Ledger, Rng, accounting, events
 from hush.errors import BudgetExceeded, InvalidValue
 from hush.features import PrivateColumnWeights, PrivatePCA, PrivateScaler, WhitenedPatches, evened
 from hush.features.dead_leaves import dead_leaves
+from hush.features.private_transformer import unit_rows
 
 SMALL = {"num_filters": 6, "patch_size": 3, "cells": 2}
 
@@ -253,3 +256,37 @@ def test_column_weights_are_inverse_roots_where_the_noise_is_small_and_equal_bel
     assert numpy.allclose(model.scale_, wanted, rtol=0.01)
     assert numpy.allclose(norm(model.transform(rows), axis=1), 1, atol=1e-5)
     assert model.event_ == events.Gaussian(1.0)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("columns", [9_216, 300_000])
+def test_rows_of_many_equal_columns_are_not_too_long(columns: int, order: str) -> None:
+    """Thousands of equal squares: a sum of them in float32 is too small, and the row would be too long."""
+    rows = numpy.full((2, columns), 0.1, dtype=numpy.float32, order=order)  # type: ignore[call-overload]
+    assert (numpy.linalg.norm(unit_rows(rows).astype(numpy.float64), axis=1) <= 1 + 2e-7).all()
+
+
+@pytest.mark.parametrize(
+    "model",
+    [PrivateScaler(), PrivatePCA(1, noise_multiplier=5.0), PrivateColumnWeights(), WhitenedPatches(**SMALL)],
+    ids=lambda one: type(one).__name__,
+)
+def test_bad_rows_are_refused_before_anything_is_charged(model: Any, tmp_path: Path) -> None:
+    given = pictures(4, 0) if isinstance(model, WhitenedPatches) else torch.rand(4, 3)
+    account = Ledger(tmp_path / "ledger.db").account("rows", cap=None)
+    for wrong in (math.nan, math.inf):
+        rows = given.clone()
+        rows[1] = wrong
+        with pytest.raises(ValueError, match=r"NaN|infinity"):
+            model.fit(rows.numpy(), account=account)
+    assert account.event == events.Composed()
+    assert model.event() == model.fit(given.numpy()).event_
+    with pytest.raises(InvalidValue, match="as in fit"):
+        model.transform(given.numpy()[..., :-1])
+
+
+def test_a_threshold_that_is_no_number_is_refused_before_anything_is_charged(tmp_path: Path) -> None:
+    account = Ledger(tmp_path / "ledger.db").account("rows", cap=None)
+    with pytest.raises(InvalidValue, match="threshold"):
+        WhitenedPatches(**SMALL, threshold=math.nan).fit(pictures(4, 0), account=account)
+    assert account.event == events.Composed()

@@ -29,6 +29,9 @@ def test_counts_are_rooted_and_pairs_of_words_count() -> None:
 def test_one_text_instead_of_a_list_is_refused() -> None:
     with pytest.raises(InvalidValue, match="list of texts"):
         HashedNGrams().transform("a text")
+    for wrong in ([], [None], ["a text", 3]):
+        with pytest.raises(InvalidValue, match="list of texts"):
+            HashedNGrams().transform(wrong)  # type: ignore[arg-type]
 
 
 def test_bins_are_those_of_the_schema() -> None:
@@ -40,6 +43,10 @@ def test_bins_are_those_of_the_schema() -> None:
     assert len({tuple(row) for row in rows[:, :4]}) == 4
     with pytest.raises(InvalidValue, match="mapping"):
         bins.transform([["17", "f"]])
+    with pytest.raises(InvalidValue, match="same number of rows"):
+        bins.transform({"age": ["17", "18"], "sex": ["f"]})
+    numbers = bins.transform({"age": [17, None], "sex": numpy.array(["f", "m"])})
+    assert (numbers == bins.transform({"age": ["17", "?"], "sex": ["f", "m"]})).all()
 
 
 def test_pictures_of_nothing_are_the_same_for_a_seed_and_have_edges() -> None:

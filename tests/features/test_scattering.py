@@ -140,3 +140,15 @@ def test_small_shifts_change_less_than_pixels_do() -> None:
 def test_other_shapes_are_refused(shape: tuple[int, ...]) -> None:
     with pytest.raises(InvalidValue, match="sides that 4 divides"):
         Scattering().fit(torch.zeros(shape))
+
+
+def test_pictures_of_another_shape_or_none_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evened, "_PICTURES", 20)
+    mixed = Scattering(mix=True).fit(torch.rand(2, 1, 12, 12))
+    for other in (torch.rand(2, 1, 16, 16), torch.rand(2, 3, 12, 12)):
+        with pytest.raises(InvalidValue, match="as in fit"):
+            mixed.transform(other)
+    with pytest.raises(InvalidValue, match="must hold pictures"):
+        Scattering().transform(torch.rand(0, 1, 12, 12))
+    with pytest.raises(InvalidValue, match="finite"):
+        Scattering().transform(torch.full((1, 1, 12, 12), torch.nan))

@@ -47,6 +47,8 @@ def saved(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Any, Path, nu
         known = numpy.asarray(model.classes)
         y = known[(y * len(known)).astype(int)]
     account = Ledger(tmp_path / "ledger.db").account("rows", cap=None, relation=model.relation)
+    if getattr(model, "spent", None) is not None:
+        account.charge(model.spent)
     save(model.fit(x, y, account=account), tmp_path, account=account)
     return model, tmp_path, x
 
@@ -99,6 +101,62 @@ def test_an_edited_run_file_is_refused(
     with pytest.raises(HushError, match=words) as caught:
         load(saved[1])
     assert "\n" not in str(caught.value)
+
+
+def without_what_was_spent(facts: dict[str, Any]) -> None:
+    """All of run.json says the same then, and less than was charged."""
+    facts["settings"]["spent"] = None
+    facts["event"] = facts["charged"]
+    event = hush.events.from_dict(facts["event"])
+    facts["guarantee"] |= hush.accounting.guarantee(event, delta=facts["guarantee"]["delta"]).to_dict()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (without_what_was_spent, "was edited"),
+        (lambda facts: facts["classes"].reverse(), "was edited"),
+        (lambda facts: facts["classes"].pop(), "was edited"),
+        (lambda facts: facts["settings"].update(epsilon=0.5), "was edited"),
+        (lambda facts: facts.update(randomness="a better source"), "was edited"),
+        (lambda facts: facts.update(files={"run.json": "0"}), "is not the one"),
+        (lambda facts: facts.update(files={"../elsewhere": "0"}), "is not the one"),
+        (lambda facts: facts.update(settings=[]), "is not a model"),
+        (lambda facts: facts.update(files=[]), "is not a model"),
+    ],
+)
+@pytest.mark.parametrize("saved", ["softmax head"], indirect=True)
+def test_a_run_file_that_agrees_with_itself_alone_is_refused(
+    saved: tuple[Any, Path, Any], change: Callable[[dict[str, Any]], None], words: str
+) -> None:
+    edit(saved[1], change)
+    with pytest.raises(UnreadableFile, match=words) as caught:
+        load(saved[1])
+    assert "\n" not in str(caught.value)
+
+
+def test_a_model_whose_features_were_not_charged_is_not_saved(tmp_path: Path) -> None:
+    x, y = numpy.eye(3).repeat(50, axis=0), numpy.arange(3).repeat(50)
+    account = Ledger(tmp_path / "ledger.db").account("rows", cap=None)
+    model = MODELS["softmax head"].fit(x, y, account=account)
+    with pytest.raises(InvalidValue, match="was not charged for all"):
+        save(model, tmp_path / "run", account=account, ledger=str(tmp_path / "ledger.db"))
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("saved", ["softmax head"], indirect=True)
+def test_files_that_belong_to_a_model_are_kept_with_it(saved: tuple[Any, Path, Any]) -> None:
+    model, folder, x = saved
+    (folder / "features.bin").write_bytes(b"sums")
+    account = Ledger(folder / "ledger.db").account("rows")
+    save(model, folder, account=account, files=["features.bin"])
+    assert (load(folder).predict(x) == model.predict(x)).all()
+    (folder / "features.bin").write_bytes(b"other sums")
+    with pytest.raises(UnreadableFile, match=r"features\.bin is not the one"):
+        load(folder)
+    (folder / "features.bin").unlink()
+    with pytest.raises(UnreadableFile, match=r"features\.bin is not the one"):
+        load(folder)
 
 
 @pytest.mark.parametrize("saved", ["two classes"], indirect=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
+from pathlib import Path
 
 import numpy
 import pytest
@@ -43,6 +45,46 @@ def test_sums_are_those_of_a_loop(clip_norm: float, kind: str) -> None:
     given = sparse.csr_array(rows) if kind == "sparse" else rows
     found = softmax_head._clipped_sums(given, softmax_head._lengths(given), labels, weights, [clip_norm])
     assert numpy.allclose(found[0], loop_sum(rows, labels, weights[0], clip_norm), atol=1e-10)
+
+
+@pytest.mark.parametrize("columns", [3_969, 9_216, 300_000])
+def test_a_gradient_of_many_equal_columns_is_no_longer_than_the_clip_norm(columns: int) -> None:
+    """Thousands of equal squares: a sum of them in float32 is too small, and the gradient would be too long."""
+    rows = softmax_head.within_norm(numpy.full((1, columns), 0.1, dtype=numpy.float32), 1.0)
+    assert numpy.linalg.norm(rows.astype(numpy.float64)) <= 1 + 2e-7
+    weights = numpy.zeros((1, columns, 10), dtype=numpy.float32)
+    found = softmax_head._clipped_sums(rows, softmax_head._lengths(rows), numpy.array([0]), weights, [0.5])
+    assert numpy.linalg.norm(found) <= 0.5 * (1 + 5e-7)
+
+
+def test_rows_in_any_order_of_memory_are_fitted(tmp_path: Path) -> None:
+    x = numpy.repeat(numpy.eye(3, dtype=numpy.float32), 200, axis=0)
+    y = numpy.repeat([0, 1, 2], 200)
+    for rows, labels in ((x[::-1], y[::-1]), (numpy.asfortranarray(x), y), (x[:, ::-1], y)):
+        head = PrivateSoftmaxHead(8.0, 1e-5, classes=[0, 1, 2], data_norm=1.0)
+        assert head.fit(rows, labels, Ledger(tmp_path / "ledger.db").account("rows")).coef_.shape == (3, 3)
+
+
+@pytest.mark.parametrize("charged", [True, False])
+def test_wide_sparse_rows_are_never_written_out(charged: bool, tmp_path: Path) -> None:
+    draws = numpy.random.default_rng(0)
+    places = draws.integers(2**18, size=(1_100, 20))
+    starts = numpy.arange(0, places.size + 1, 20)
+    rows = sparse.csr_array((numpy.ones(places.size, numpy.float32), places.ravel(), starts), shape=(1_100, 2**18))
+    head = PrivateSoftmaxHead(1.0, 1e-5, classes=[0, 1], data_norm=5.0, steps=2)
+    account = Ledger(tmp_path / "ledger.db").account("rows") if charged else None
+    tracemalloc.start()
+    head.fit(rows, draws.integers(2, size=1_100), account)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 200e6  # written out, the first thousand rows alone are 2 GB
+
+
+@pytest.mark.parametrize("classes", [{0, 1, 2}, [[0, 1], [2, 3]], 3])
+def test_classes_are_a_list(classes: object) -> None:
+    head = PrivateSoftmaxHead(1.0, 1e-5, classes=classes, data_norm=1.0)  # type: ignore[arg-type]
+    with pytest.raises(InvalidValue, match="classes must be a list"):
+        head.fit(numpy.eye(3), [0, 1, 2])
 
 
 @settings(max_examples=20, deadline=None)

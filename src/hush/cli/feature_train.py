@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from hush.cli.feature_recipes import RECIPES, FeatureRecipe, recipe
+from hush.cli.linear_train import OF_STEPS, open_account
 from hush.cli.output import print_json, print_lines, print_table, waiting
 from hush.errors import InvalidValue
 
@@ -19,32 +20,37 @@ RecipeName = Annotated[
 _OTHERS = (
     *("data", "model", "epochs", "expected_batch_size", "num_examples", "learning_rate", "unit", "physical_batch_size"),
     *("module", "target", "schema", "write_schema", "test", "method", "data_norm", "x_bounds", "y_bounds", "classes"),
-    *("features", "resume", "live", "secure", "public_schema"),
+    *("features", "resume", "live", "secure", "public_schema", *OF_STEPS),
 )
+_OF_HEAD = 2_000_000  # added to a seed: no two releases of a run have the same noise
 
 
 def run(params: dict[str, Any], place: Path) -> None:
     """Compute the features, charge for each release, fit, test, save, print."""
     from hush import features, linear
+    from hush.privacy import Budget
 
     _refuse_others(params)
     chosen = recipe(params["recipe"])
     start = time.perf_counter()
     train, test, dataset = _pictures(chosen, params["folder"])
-    account, books = _account(params, chosen, place)
-    transformers, rows, test_rows = _transformed(chosen, params, train[0], test[0], account)
+    transformers = chosen.make(params["seed"])
     head = _head(params, chosen, dataset.num_classes, transformers)
+    _check_delta(head.delta, len(train[1]))
+    head.plan()  # so that settings which cannot be are refused before anything is charged
+    account, books = open_account(params, Budget(epsilon=head.epsilon, delta=head.delta), chosen.data, place)
+    rows, test_rows = _transformed(transformers, train[0], test[0], account)
     head.fit(rows, train[1], account)
     score, twin = _scores(head, rows, train[1], test_rows, test[1], params["no_twin"])
-    linear.save(head, place, account=account, ledger=books)
     features.save(transformers, place / FEATURES_FILE)
+    linear.save(head, place, account=account, ledger=books, files=[FEATURES_FILE])
     _describe(place, chosen, params["recipe"], score, twin)
     facts = _facts(params, chosen, head, score, twin, time.perf_counter() - start, place)
     print_json(facts) if params["json"] else _print(facts)
 
 
 def _refuse_others(params: dict[str, Any]) -> None:
-    given = ["--" + name.replace("_", "-") for name in _OTHERS if params[name] not in (None, False)]
+    given = ["--" + name.replace("_", "-") for name in _OTHERS if params[name] not in (None, False, OF_STEPS.get(name))]
     if given:
         raise InvalidValue(f"{', '.join(given)} does not go with --recipe, which settles that.")
     if params["epsilon"] is None:
@@ -63,47 +69,38 @@ def _pictures(chosen: FeatureRecipe, folder: Path | None) -> tuple[Any, Any, Any
     return parts[0], parts[1], dataset
 
 
-def _account(params: dict[str, Any], chosen: FeatureRecipe, place: Path) -> tuple[Any, str | None]:
-    """The account to charge, and the shared ledger it is in; None for the run's own."""
-    from hush.cli.linear_train import open_account
-    from hush.privacy import Budget
-
-    budget = Budget(epsilon=params["epsilon"], delta=_delta(params))
-    return open_account(params, budget, chosen.data, place)
+def _check_delta(delta: float, num_rows: int) -> None:
+    if not 0 < delta < 1 / num_rows:
+        raise InvalidValue(f"--delta must be above 0 and below 1 / {num_rows:,}, the number of rows; got {delta:g}.")
 
 
-def _delta(params: dict[str, Any]) -> float:
-    return 1e-5 if params["delta"] is None else float(params["delta"])
-
-
-def _transformed(
-    chosen: FeatureRecipe, params: dict[str, Any], train: Any, test: Any, account: Any
-) -> tuple[list[Any], Any, Any]:
+def _transformed(transformers: list[Any], train: Any, test: Any, account: Any) -> tuple[Any, Any]:
     from hush.features import PrivateTransformer
 
-    transformers = chosen.make(params["seed"])
     for one in transformers:
         with waiting(f"{type(one).__name__} of {len(train)} rows"):
             one.fit(train, **({"account": account} if isinstance(one, PrivateTransformer) else {}))
             train, test = one.transform(train), one.transform(test)
-    return transformers, train, test
+    return train, test
 
 
 def _head(params: dict[str, Any], chosen: FeatureRecipe, num_classes: int, transformers: list[Any]) -> Any:
     from hush import events
+    from hush.features import PrivateTransformer
     from hush.linear import PrivateSoftmaxHead
 
-    paid = [one.event_ for one in transformers if hasattr(one, "event_")]
+    paid = [one.event() for one in transformers if isinstance(one, PrivateTransformer)]
+    seed = params["seed"]
     return PrivateSoftmaxHead(
         params["epsilon"],
-        _delta(params),
+        1e-5 if params["delta"] is None else params["delta"],
         classes=list(range(num_classes)),
         data_norm=1.0,
-        clip_norm=params["clip_norm"] or chosen.clip_norm,
-        steps=params["steps"] or chosen.steps,
+        clip_norm=chosen.clip_norm if params["clip_norm"] is None else params["clip_norm"],
+        steps=chosen.steps if params["steps"] is None else params["steps"],
         spent=events.Composed(*paid) if paid else None,
         relation=params["relation"],
-        random_state=params["seed"],
+        random_state=None if seed is None else seed + _OF_HEAD,
     )
 
 

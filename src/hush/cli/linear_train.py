@@ -13,8 +13,10 @@ from hush.cli.output import print_json, print_lines, print_table
 from hush.errors import InvalidValue
 
 MODELS = ("logistic", "linear", "theil-sen")
+OF_STEPS = {"optimizer": "sgd", "average": "none"}  # options that have a value unless said
 _STEPWISE = (
     *("steps", "epochs", "clip_norm", "learning_rate", "expected_batch_size", "module", "unit", "resume", "live"),
+    *OF_STEPS,
 )
 
 Method = Annotated[
@@ -91,7 +93,7 @@ def _describe(params: dict[str, Any], rows: Any, fitted: Fitted) -> None:
 def _refuse_stepwise(params: dict[str, Any]) -> None:
     if params["data"] is None:
         raise InvalidValue("name what to train on: --data adult, or --data table.csv.")
-    given = [name for name in _STEPWISE if params[name] not in (None, False)]
+    given = [name for name in _STEPWISE if params[name] not in (None, False, OF_STEPS.get(name))]
     if given == ["steps"] and params["method"] == "gradient":
         return
     if given:

@@ -129,6 +129,8 @@ def train(
     json: options.Json = False,
 ) -> None:
     """Train privately: a data set by name, a table with a public schema, or your own code."""
+    if account is not None and ledger is None:
+        raise InvalidValue("--account is an account of a shared ledger: name that by --ledger, or leave --account out.")
     if recipe is not None:
         feature_train.run(context.params, _place(out, recipe, resume))
         return

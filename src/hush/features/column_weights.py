@@ -15,7 +15,7 @@ from scipy.sparse import csr_array, diags_array
 from sklearn.preprocessing import normalize
 from sklearn.utils.validation import check_array, check_is_fitted
 
-from hush.features.private_transformer import Account, PrivateTransformer
+from hush.features.private_transformer import Account, PrivateTransformer, as_in_fit
 
 _MOST = 0.1  # the length of a row of squares: of a text of a hundred different words or more
 _SEEN = 3.0  # spreads of the noise that a sum must reach to be told from 0
@@ -41,7 +41,7 @@ class PrivateColumnWeights(PrivateTransformer):
     def fit(self, X: Any, y: object = None, account: Account | None = None) -> PrivateColumnWeights:
         """Release the sum; `account` is charged before any noise is drawn."""
         rows = _unit(X)
-        rng = self._begin(1, account)
+        rng = self._begin(account)
         squares = rows.multiply(rows).tocsr()
         lengths = numpy.sqrt(numpy.asarray(squares.multiply(squares).sum(axis=1), dtype=numpy.float64)).ravel()
         shortened = diags_array(numpy.minimum(1.0, _MOST / numpy.maximum(lengths, 1e-12))) @ squares
@@ -54,7 +54,7 @@ class PrivateColumnWeights(PrivateTransformer):
     def transform(self, X: Any) -> Any:
         """Sparse rows of length 1, as float32. Each depends on itself and on what was released."""
         check_is_fitted(self, "scale_")
-        weighed: NDArray[numpy.float32] = (_unit(X) @ diags_array(self.scale_)).tocsr()
+        weighed: NDArray[numpy.float32] = (as_in_fit(_unit(X), self.n_features_in_) @ diags_array(self.scale_)).tocsr()
         return normalize(weighed, copy=False)
 
 

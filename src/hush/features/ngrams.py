@@ -42,7 +42,10 @@ class HashedNGrams(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """A sparse table of float32, one row for each text."""
         if isinstance(X, str):
             raise InvalidValue("X must be a list of texts, one for each row; got one text: put it into a list.")
-        counts = self._hashing().transform(X)
+        texts = list(X)
+        if not texts or not all(isinstance(text, str) for text in texts):
+            raise InvalidValue("X must be a list of texts, with at least one; an empty list or something else came.")
+        counts = self._hashing().transform(texts)
         counts.data = numpy.sqrt(counts.data, dtype=numpy.float32)
         return normalize(counts, copy=False)
 

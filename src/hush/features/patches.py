@@ -80,7 +80,7 @@ class WhitenedPatches(PrivateTransformer):
     def fit(self, X: Any, y: object = None, account: Account | None = None) -> WhitenedPatches:
         """Release the second moments of patches; `account` is charged before any noise is drawn."""
         pictures = self._checked(X)
-        rng = self._begin(1, account)
+        rng = self._begin(account)
         channels = pictures.shape[1]
         width = channels * self.patch_size**2
         moments = self._noisy_moments(self._second_moments(pictures), rng)
@@ -176,12 +176,15 @@ class WhitenedPatches(PrivateTransformer):
             _check.whole(name, getattr(self, name), least=2 if name == "num_filters" else 1)
         if self.num_directions is not None:
             _check.whole("num_directions", self.num_directions)
+        _check.nonnegative("threshold", self.threshold)
         pictures = torch.as_tensor(X, dtype=torch.float32)
         if pictures.ndim != 4 or not len(pictures) or min(pictures.shape[2:]) < self.patch_size + self.cells - 1:
             raise InvalidValue(
                 f"X must hold pictures (rows, channels, height, width) of at least {self.patch_size + self.cells - 1} "
                 f"pixels a side; got shape {tuple(pictures.shape)}."
             )
+        if not pictures.sum(dtype=torch.float64).isfinite():
+            raise InvalidValue("X must hold finite numbers only; it has a NaN or an infinity. Leave that picture out.")
         return pictures
 
 

@@ -40,7 +40,7 @@ class PrivatePCA(PrivateTransformer):
         kept = _check.whole("num_components", self.num_components)
         if kept > rows.shape[1]:
             raise InvalidValue(f"num_components must be at most the {rows.shape[1]} columns; got {kept}.")
-        rng = self._begin(1, account)
+        rng = self._begin(account)
         total = numpy.zeros((rows.shape[1], rows.shape[1]))
         for start in range(0, len(rows), _AT_ONCE):
             part = unit_rows(rows[start : start + _AT_ONCE]).astype(numpy.float64)
@@ -58,4 +58,4 @@ class PrivatePCA(PrivateTransformer):
     def transform(self, X: ArrayLike) -> NDArray[numpy.float32]:
         """The rows' coordinates; each has length at most 1."""
         check_is_fitted(self, "components_")
-        return numpy.asarray(unit_rows(checked_rows(X)) @ self.components_.T)
+        return numpy.asarray(unit_rows(checked_rows(X, self.n_features_in_)) @ self.components_.T)

@@ -13,7 +13,7 @@ from hush import _check, events, mechanisms
 from hush.errors import InvalidValue
 from hush.rng import Rng
 
-_MARGIN = 1e-6  # added to a row's contribution: more than rounding adds to a sum of millions of rows
+_MARGIN = 1e-6  # added to a row's contribution: more than float32 can add to the length of one row
 
 
 class Account(Protocol):
@@ -36,13 +36,19 @@ class PrivateTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     event_: events.Event
     randomness_: str
 
-    def _begin(self, releases: int, account: Account | None) -> Rng:
-        """Charge for so many Gaussian releases and hand out the randomness: no noise is drawn before."""
-        noise = _check.positive("noise_multiplier", self.noise_multiplier)
-        event: events.Event = events.Gaussian(noise)
-        if releases > 1:
-            event = events.Repeated(event, releases)
-        seed = self.random_state
+    @property
+    def releases(self) -> int:
+        """How many noisy sums `fit` releases."""
+        return 1
+
+    def event(self) -> events.Event:
+        """What `fit` will cost, by the settings alone."""
+        one = events.Gaussian(_check.positive("noise_multiplier", self.noise_multiplier))
+        return one if self.releases == 1 else events.Repeated(one, self.releases)
+
+    def _begin(self, account: Account | None) -> Rng:
+        """Charge for the releases and hand out the randomness: no noise is drawn before."""
+        event, seed = self.event(), self.random_state
         rng = Rng.from_entropy() if seed is None else Rng.from_seed(_check.whole("random_state", seed, least=0))
         if account is not None:
             account.charge(event)
@@ -70,15 +76,28 @@ class PrivateTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return result
 
 
-def checked_rows(X: Any) -> NDArray[numpy.float32]:
-    """A table of numbers as float32 rows."""
+def checked_rows(X: Any, columns: int | None = None) -> NDArray[numpy.float32]:
+    """A table of numbers as float32 rows, with as many columns as in `fit` where that is given."""
     rows = numpy.asarray(X, dtype=numpy.float32)
     if rows.ndim != 2 or not rows.size:
         raise InvalidValue(f"X must be a table (rows, columns) with at least one row; got shape {rows.shape}.")
+    if not numpy.isfinite(rows.sum(dtype=numpy.float64)):
+        raise InvalidValue("X must hold finite numbers only; it has a NaN or an infinity. Replace it, or drop the row.")
+    return as_in_fit(rows, columns)
+
+
+def as_in_fit(rows: Any, columns: int | None) -> Any:
+    """The rows, if they have this many columns."""
+    if columns not in (None, rows.shape[1]):
+        raise InvalidValue(f"X must have {columns} columns, as in fit; got {rows.shape[1]}.")
     return rows
 
 
 def unit_rows(rows: NDArray[numpy.float32]) -> NDArray[numpy.float32]:
     """The rows brought to length 1; zeros stay."""
-    lengths = numpy.linalg.norm(rows, axis=1, keepdims=True)
-    return numpy.asarray(rows / numpy.maximum(lengths, 1e-12), dtype=numpy.float32)
+    return numpy.asarray(rows / numpy.maximum(lengths_of(rows), 1e-12), dtype=numpy.float32)
+
+
+def lengths_of(rows: NDArray[numpy.float32]) -> NDArray[numpy.float64]:
+    """The rows' lengths (rows, 1). Squares are summed in float64: thousands of them in float32 come out too short."""
+    return numpy.asarray(numpy.sqrt(numpy.einsum("ij,ij->i", rows, rows, dtype=numpy.float64))[:, None])

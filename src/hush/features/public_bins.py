@@ -38,7 +38,9 @@ class PublicBins(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """One row for each entry of the columns, which are lists of texts by name."""
         if not isinstance(X, Mapping):
             raise InvalidValue(f"X must be a mapping from column names to lists of texts; got {type(X).__name__}.")
-        return numpy.asarray(features(X, self.schema))
+        if len({len(cells) for cells in X.values()}) > 1:
+            raise InvalidValue("X must have the same number of rows in every column; some are shorter than others.")
+        return numpy.asarray(features({name: list(map(str, cells)) for name, cells in X.items()}, self.schema))
 
     def __sklearn_tags__(self) -> Any:
         """Scikit-learn's description: there is nothing to fit."""

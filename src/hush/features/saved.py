@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from sklearn.pipeline import Pipeline, make_pipeline
 
 from hush import events
-from hush.errors import InvalidValue, UnreadableFile
+from hush.errors import HushError, InvalidValue, UnreadableFile
 from hush.features.column_weights import PrivateColumnWeights
 from hush.features.ngrams import HashedNGrams
 from hush.features.patches import WhitenedPatches
@@ -25,7 +25,7 @@ from hush.features.private_transformer import PrivateTransformer
 from hush.features.scaler import PrivateScaler
 from hush.features.scattering import Scattering
 
-FORMAT = "hush features 2"
+FORMAT = "hush features 3"
 _LEARNED: dict[type, tuple[str, ...]] = {
     HashedNGrams: (),
     Scattering: (),
@@ -34,7 +34,8 @@ _LEARNED: dict[type, tuple[str, ...]] = {
     PrivateScaler: ("mean_", "scale_", "num_rows_"),
     WhitenedPatches: ("whitening_", "filters_", "mixing_", "picture_shape_"),
 }
-_MIXED = ("mixing_",)  # of a Scattering that mixes
+_MIXED = ("mixing_", "picture_shape_")  # of a Scattering that mixes
+_SIDES = {"mean_": 1, "scale_": 1, "num_rows_": 0, "picture_shape_": 1}  # the others are matrices
 _KINDS = {kind.__name__: kind for kind in _LEARNED}
 _NEVER_KEPT = "random_state"
 
@@ -70,9 +71,11 @@ def load(path: str | os.PathLike[str]) -> Pipeline:
             if notes.get("format") != FORMAT:
                 raise UnreadableFile(f"{Path(path).name} holds no features of this version of Hush.")
             entries = json.loads(notes["transformers"])
+            if not isinstance(entries, list) or not entries:
+                raise UnreadableFile(f"{Path(path).name} names no transformer.")
             return make_pipeline(*(_transformer(place, entry, file) for place, entry in enumerate(entries)))
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
-        if isinstance(error, UnreadableFile):
+    except (OSError, SafetensorError, LookupError, TypeError, ValueError, AttributeError) as error:
+        if isinstance(error, HushError):
             raise
         raise UnreadableFile(f"{Path(path).name} cannot be read as features: {str(error)[:120]}.") from None
 
@@ -82,9 +85,13 @@ def _transformer(place: int, entry: dict[str, Any], file: Any) -> Any:
     result = kind(**entry["settings"])
     for name in _learned(result):
         tensor = file.get_tensor(f"{place}.{name}")
+        if tensor.ndim != _SIDES.get(name, 2) or not tensor.sum(dtype=torch.float64).isfinite():
+            raise UnreadableFile(f"{name} of {entry['kind']} has another shape, or numbers that are not finite.")
         setattr(result, name, _as_learned(name, tensor))
-    if "event" in entry:
+    if isinstance(result, PrivateTransformer):
         result.event_, result.randomness_ = events.from_dict(entry["event"]), str(entry["randomness"])
+        if result.event_ != result.event():
+            raise UnreadableFile(f"the event of {entry['kind']} is not that of its settings: one of them was edited.")
     if isinstance(result, PrivateScaler | PrivatePCA | PrivateColumnWeights):
         result.n_features_in_ = getattr(result, _LEARNED[kind][0]).shape[-1]
     return result

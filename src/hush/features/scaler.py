@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from hush import _check
-from hush.features.private_transformer import Account, PrivateTransformer, checked_rows, unit_rows
+from hush.features.private_transformer import Account, PrivateTransformer, checked_rows, lengths_of, unit_rows
 from hush.rng import Rng
 
 Floats = NDArray[numpy.float64]
@@ -59,10 +59,15 @@ class PrivateScaler(PrivateTransformer):
         self.floor = floor
         self.random_state = random_state
 
+    @property
+    def releases(self) -> int:
+        """Two sums, or one if columns are not scaled."""
+        return 2 if self.with_std else 1
+
     def fit(self, X: ArrayLike, y: object = None, account: Account | None = None) -> PrivateScaler:
         """Release the two sums; `account` is charged before any noise is drawn."""
         rows, floor = checked_rows(X), _check.positive("floor", self.floor)
-        rng = self._begin(2 if self.with_std else 1, account)
+        rng = self._begin(account)
         columns = rows.shape[1]
         first = numpy.zeros(columns + 1)
         for part in _parts(rows):
@@ -87,7 +92,7 @@ class PrivateScaler(PrivateTransformer):
     def transform(self, X: ArrayLike) -> Rows:
         """Rows of length 1, as float32. Each depends on itself and on what was released."""
         check_is_fitted(self, "scale_")
-        rows = checked_rows(X)
+        rows = checked_rows(X, self.n_features_in_)
         result = numpy.empty_like(rows)
         for start in range(0, len(rows), _AT_ONCE):
             part = slice(start, start + _AT_ONCE)
@@ -100,5 +105,4 @@ def _parts(rows: Rows) -> Any:
 
 
 def _shortened(rows: Rows, most: float) -> Rows:
-    lengths = numpy.linalg.norm(rows, axis=1, keepdims=True)
-    return numpy.asarray(rows * numpy.minimum(1.0, most / numpy.maximum(lengths, 1e-12)), dtype=numpy.float32)
+    return numpy.asarray(rows * numpy.minimum(1.0, most / numpy.maximum(lengths_of(rows), 1e-12)), dtype=numpy.float32)

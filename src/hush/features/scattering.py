@@ -69,6 +69,7 @@ class Scattering(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """Nothing is learned from X but its shape; with `mix`, pictures of nothing of that shape are looked at."""
         shape = tuple(int(size) for size in self._checked(X).shape[1:])
         if self.mix:
+            self.picture_shape_ = shape
             self.mixing_ = mixing(self._all, shape, seed=_SEED, kept=self.num_directions)
         return self
 
@@ -78,6 +79,10 @@ class Scattering(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         pictures = self._checked(X)
         if self.mix:
             check_is_fitted(self, "mixing_")
+            if tuple(pictures.shape[1:]) != self.picture_shape_:
+                raise InvalidValue(
+                    f"X must hold pictures of shape {self.picture_shape_}, as in fit; got {tuple(pictures.shape[1:])}."
+                )
         result, start = torch.empty(len(pictures), 0, 0), 0
         for part in self._all(pictures):
             maps = self.mixing_.T @ part if self.mix else part
@@ -110,11 +115,14 @@ class Scattering(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             _check.whole("num_directions", self.num_directions)
         pictures = torch.as_tensor(X, dtype=torch.float32)
         least = 2 ** (self.scales + 1)
-        if pictures.ndim != 4 or min(pictures.shape[2:]) < least or any(size % 4 for size in pictures.shape[2:]):
+        sides = pictures.shape[2:]
+        if pictures.ndim != 4 or not len(pictures) or min(sides) < least or any(size % 4 for size in sides):
             raise InvalidValue(
                 f"X must hold pictures (rows, channels, height, width) with sides that 4 divides, of at least {least} "
                 f"pixels; got shape {tuple(pictures.shape)}."
             )
+        if not pictures.sum(dtype=torch.float64).isfinite():
+            raise InvalidValue("X must hold finite numbers only; it has a NaN or an infinity. Leave that picture out.")
         return pictures
 
 

@@ -27,6 +27,13 @@ class Account(Protocol):
         """Take the event down, or raise: then nothing is fitted."""
 
 
+def known_classes(classes: Any) -> NDArray[Any]:
+    """The classes that a user named, sorted."""
+    if numpy.ndim(classes) != 1:
+        raise InvalidValue(f"classes must be a list, such as [0, 1, 2]; got {type(classes).__name__} of another form.")
+    return numpy.unique(numpy.asarray(classes))
+
+
 class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
     """Base of the estimators. Attributes that end in an underscore are set by `fit`; all of them may be shown.
 

@@ -14,10 +14,11 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from hush import _check, events
 from hush.errors import InvalidValue
 from hush.linear import softmax_head
-from hush.linear.estimator import Account, PrivateEstimator
+from hush.linear.estimator import Account, PrivateEstimator, known_classes
 from hush.linear.rows import needed_norm
 from hush.linear.softmax_head import HeadPlan
 
+_FREQUENCIES = numpy.sqrt([1.0, 2.0, 3.0, 5.0])
 _MARKED = 1_024  # rows that are looked at to find out whether they were fitted before
 
 
@@ -97,8 +98,7 @@ class PrivateSoftmaxHead(ClassifierMixin, PrivateEstimator):  # type: ignore[mis
         """
         rows, labels = self._checked(X, y)
         plan = self.plan()
-        marked = rows[:_MARKED].toarray() if issparse(rows) else rows[:_MARKED]
-        known = numpy.column_stack([marked, labels[:_MARKED]]).astype(numpy.float64)
+        known = _marks(rows[:_MARKED], labels[:_MARKED]) if account is None else numpy.empty((0, 1))
         rng = self._announce(plan.event, self._budget(), known, account, spent=self.spent)
         weights = softmax_head.descend(rows, labels, len(self.classes_), [plan], rng)[0]
         self.coef_ = weights.T / needed_norm(self.data_norm)
@@ -106,11 +106,11 @@ class PrivateSoftmaxHead(ClassifierMixin, PrivateEstimator):  # type: ignore[mis
         return self
 
     def _checked(self, X: Any, y: ArrayLike) -> tuple[Any, NDArray[numpy.int64]]:
-        rows, targets = validate_data(self, X, y, accept_sparse="csr", dtype=[numpy.float32, numpy.float64])
+        rows, targets = validate_data(self, X, y, accept_sparse="csr", dtype=[numpy.float32, numpy.float64], order="C")
         check_classification_targets(targets)
         if self.classes is None:
             raise InvalidValue("classes is needed: all classes that may occur, from public knowledge.")
-        self.classes_ = numpy.unique(numpy.asarray(self.classes))
+        self.classes_ = known_classes(self.classes)
         if len(self.classes_) < 2:
             raise InvalidValue(f"classes must name two classes or more; got {len(self.classes_)}.")
         labels = numpy.searchsorted(self.classes_, targets).clip(0, len(self.classes_) - 1)
@@ -138,3 +138,10 @@ class PrivateSoftmaxHead(ClassifierMixin, PrivateEstimator):  # type: ignore[mis
             scores = numpy.stack([numpy.zeros_like(scores), scores], axis=1)
         powers = numpy.exp(scores - scores.max(axis=1, keepdims=True))
         return numpy.asarray(powers / powers.sum(axis=1, keepdims=True))
+
+
+def _marks(rows: Any, labels: NDArray[numpy.int64]) -> NDArray[numpy.float64]:
+    """What tells rows apart: all columns, or of sparse rows, which may have millions, a few sums of them."""
+    if issparse(rows):
+        rows = rows @ numpy.sin(numpy.outer(1 + numpy.arange(rows.shape[1]), _FREQUENCIES))
+    return numpy.column_stack([rows, labels]).astype(numpy.float64)

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from hush import _check
 from hush.errors import InvalidValue
 from hush.linear import gradient, objective, output
-from hush.linear.estimator import CLASSES_FROM_DATA, Account, PrivateEstimator
+from hush.linear.estimator import CLASSES_FROM_DATA, Account, PrivateEstimator, known_classes
 from hush.linear.problem import Constants, Floats, Problem
 from hush.linear.rows import needed_norm, with_constant, within_norm
 
@@ -128,7 +128,7 @@ class PrivateLogisticRegression(ClassifierMixin, PrivateEstimator):  # type: ign
         if self.classes is None:
             self.classes_, notes = numpy.unique(targets), (CLASSES_FROM_DATA,)
         else:
-            self.classes_ = numpy.unique(numpy.asarray(self.classes))
+            self.classes_ = known_classes(self.classes)
         if len(self.classes_) < 2:
             raise InvalidValue("y must hold two classes or more, but there is one class only; name all by classes=.")
         labels = numpy.searchsorted(self.classes_, targets).clip(0, len(self.classes_) - 1)

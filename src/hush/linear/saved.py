@@ -1,8 +1,9 @@
 """A fitted model in a folder: run.json and model.safetensors, beside the ledger that was charged.
 
-`run.json` has the settings, the event, the guarantee, the account, and a digest of the weights. Reading computes the
-guarantee anew from the event, looks for that event in the ledger, and compares the digest: a file that was edited alone
-is refused. Whoever edits all of them can write what they like.
+`run.json` has the settings, the event, the guarantee, the account, and digests of the weights and of other files that
+belong to the model; the weights have a digest of `run.json`. Reading computes the guarantee anew from the event, looks
+for all of that event in the ledger, and compares the digests: a file that was edited alone is refused. Whoever edits
+all of them can write what they like.
 """
 
 from __future__ import annotations
@@ -10,16 +11,19 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy
+import safetensors
 import safetensors.numpy
 from safetensors import SafetensorError
 
 from hush import accounting, events
 from hush.errors import HushError, InvalidValue, UnreadableFile
 from hush.ledger import Account, Ledger
+from hush.ledger.covering import covers
 from hush.linear.estimator import PrivateEstimator
 from hush.linear.head import PrivateSoftmaxHead
 from hush.linear.logistic import PrivateLogisticRegression
@@ -28,7 +32,7 @@ from hush.linear.theil_sen import PrivateTheilSen
 from hush.privacy import Guarantee
 
 RUN_FILE, MODEL_FILE, LEDGER_FILE = "run.json", "model.safetensors", "ledger.db"
-FORMAT = 1
+FORMAT = 2
 _NOT_KEPT = ("classes", "random_state")  # the former is kept as the learned classes, the latter must not be
 _CLASSES: dict[str, Any] = {
     "logistic": PrivateLogisticRegression,
@@ -38,24 +42,36 @@ _CLASSES: dict[str, Any] = {
 }
 
 
-def save(model: PrivateEstimator, path: str | os.PathLike[str], *, account: Account, ledger: str | None = None) -> None:
+def save(
+    model: PrivateEstimator,
+    path: str | os.PathLike[str],
+    *,
+    account: Account,
+    ledger: str | None = None,
+    files: Sequence[str] = (),
+) -> None:
     """Write a fitted model into a folder.
 
     Args:
         model: The model, fitted with `account`.
         path: The folder.
-        account: What the fit was charged to.
+        account: What the fit was charged to, and what was `spent` before it.
         ledger: Where that account's ledger is; None means `ledger.db` in the folder itself.
+        files: Names of files in the folder that belong to the model, such as its features: `load` refuses other ones.
     """
     fitted: Any = model
     name = next((name for name, kind in _CLASSES.items() if type(model) is kind), None)
     if name is None or not hasattr(model, "coef_"):
         raise InvalidValue("only a fitted model of hush.linear can be saved: call fit first.")
+    if not covers(account.rows(), model.event_):
+        raise InvalidValue(
+            f"account {account.name!r} was not charged for all that the model cost: fit it, and the features before "
+            "it, with account=..."
+        )
     folder = Path(path)
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {"coef": numpy.atleast_2d(fitted.coef_), "intercept": numpy.atleast_1d(fitted.intercept_)}
     whole = {key: numpy.ascontiguousarray(value, dtype=numpy.float64) for key, value in tensors.items()}
-    weights = safetensors.numpy.save(whole)
     settings = {key: value for key, value in model.get_params(deep=False).items() if key not in _NOT_KEPT}
     facts = {
         "format": FORMAT,
@@ -69,10 +85,22 @@ def save(model: PrivateEstimator, path: str | os.PathLike[str], *, account: Acco
         "ledger": ledger,
         "account": account.name,
         "randomness": model.randomness_,
-        "weights_sha256": hashlib.sha256(weights).hexdigest(),
+        "files": {file: _sha256((folder / file).read_bytes()) for file in files},
     }
+    weights = safetensors.numpy.save(whole, metadata={"run_sha256": _digest(facts)})
+    facts["weights_sha256"] = _sha256(weights)
     (folder / MODEL_FILE).write_bytes(weights)
     (folder / RUN_FILE).write_text(json.dumps(facts, indent=2, default=_plain) + "\n", encoding="utf-8")
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _digest(facts: dict[str, Any]) -> str:
+    """Of what run.json says, but for the weights' own digest."""
+    said = {key: value for key, value in facts.items() if key != "weights_sha256"}
+    return _sha256(json.dumps(said, sort_keys=True, default=_plain).encode())
 
 
 def _plain(value: object) -> Any:
@@ -96,7 +124,7 @@ def load(path: str | os.PathLike[str]) -> Any:
     facts = _facts(folder)
     try:
         return _model(folder, facts)
-    except (KeyError, TypeError, ValueError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
         if isinstance(error, HushError):
             raise
         raise UnreadableFile(f"{RUN_FILE} is not a model of hush.linear: {str(error)[:80]}.") from None
@@ -120,8 +148,9 @@ def _model(folder: Path, facts: dict[str, Any]) -> Any:
     spent = getattr(model, "spent", None)
     if event != (charged if spent is None else events.Composed(spent, charged)):
         raise UnreadableFile(f"the events in {RUN_FILE} do not belong together: one of them was edited.")
-    _check_charge(folder, facts, charged)
-    tensors = _tensors(folder, facts["weights_sha256"])
+    _check_charge(folder, facts, event)
+    guarantee = _guarantee(facts, event)
+    tensors = _tensors(folder, facts)
     coef, intercept = tensors["coef"], tensors["intercept"]
     if facts["classes"]:
         model.classes_ = numpy.array(facts["classes"])
@@ -132,7 +161,7 @@ def _model(folder: Path, facts: dict[str, Any]) -> Any:
         model.alpha_ = float(facts["alpha"])
     model.n_features_in_ = coef.shape[1]
     model.event_, model.charged_, model.randomness_ = event, charged, facts["randomness"]
-    model.guarantee_ = _guarantee(facts, event)
+    model.guarantee_ = guarantee
     return model
 
 
@@ -159,16 +188,23 @@ def _check_charge(folder: Path, facts: dict[str, Any], event: events.Event) -> N
     place = folder / LEDGER_FILE if facts["ledger"] is None else Path(facts["ledger"])
     ledger = Ledger.open(place, create=False)
     ledger.verify()
-    if not any(row.kind == "charge" and row.event == event for row in ledger.account(facts["account"]).rows()):
+    if not covers(ledger.account(facts["account"]).rows(), event):
         raise UnreadableFile(f"{RUN_FILE} and the ledger do not say the same: one of them was edited.")
 
 
-def _tensors(folder: Path, digest: str) -> dict[str, Any]:
+def _tensors(folder: Path, facts: dict[str, Any]) -> dict[str, Any]:
+    """The weights, if they, `run.json` and the files beside them were written together."""
     try:
         content = (folder / MODEL_FILE).read_bytes()
-        tensors = safetensors.numpy.load(content)
+        with safetensors.safe_open(folder / MODEL_FILE, framework="numpy") as file:
+            notes, tensors = file.metadata() or {}, {name: file.get_tensor(name) for name in ("coef", "intercept")}
     except (OSError, SafetensorError) as error:
         raise UnreadableFile(f"{MODEL_FILE} cannot be read: {str(error)[:120]}.") from None
-    if hashlib.sha256(content).hexdigest() != digest:
+    if _sha256(content) != facts["weights_sha256"]:
         raise UnreadableFile(f"{MODEL_FILE} is not the one that {RUN_FILE} was written for.")
+    for name, digest in facts["files"].items():
+        if Path(name).name != name or not (folder / name).is_file() or _sha256((folder / name).read_bytes()) != digest:
+            raise UnreadableFile(f"{Path(name).name} is not the one that {RUN_FILE} was written for.")
+    if notes.get("run_sha256") != _digest(facts):
+        raise UnreadableFile(f"{RUN_FILE} is not the one that {MODEL_FILE} was written for: it was edited.")
     return tensors

@@ -137,11 +137,14 @@ def _noisy(total: Floats, plan: HeadPlan, rng: Rng) -> Floats:
 
 
 def _lengths(rows: Any) -> Any:
-    """The rows' lengths, for clipping."""
+    """The rows' lengths, for clipping. In float32 the sum of thousands of squares would come out too small."""
     from scipy.sparse import issparse
 
-    squares = rows.multiply(rows).sum(axis=1) if issparse(rows) else numpy.einsum("ij,ij->i", rows, rows)
-    return numpy.sqrt(numpy.asarray(squares, dtype=numpy.float64)).ravel()
+    if issparse(rows):
+        squares = rows.power(2).sum(axis=1, dtype=numpy.float64)
+    else:
+        squares = numpy.einsum("ij,ij->i", rows, rows, dtype=numpy.float64)
+    return numpy.sqrt(numpy.asarray(squares)).ravel()
 
 
 def _clipped_sums(rows: Any, lengths: Floats, labels: Any, weights: Any, clip_norms: Sequence[float]) -> Floats:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy
 
-from hush.ledger.chain import Row
+from hush.ledger.covering import Covering
 from hush.privacy import Budget
 from hush.report import words
 from hush.report.about import ABOUT_FILE, NOT_PRIVATE_FILE, read_json, scores_in
@@ -26,13 +26,13 @@ def subject_of_linear(folder: Path, data: Mapping[str, Any], *, include_private:
 
     model, about = linear.load(folder), read_json(folder / ABOUT_FILE)
     guarantee, event, randomness = model.guarantee_, model.event_, str(model.randomness_)
-    books, _ = read_books(folder, data["ledger"], data["account"], _first(model.charged_), guarantee.delta)
+    books, _ = read_books(folder, data["ledger"], data["account"], Covering(event).takes, guarantee.delta)
     kept = read_json(folder / NOT_PRIVATE_FILE)
     settings = data["settings"]
     return Subject(
         kind="linear",
         title=f"{about.get('data', 'data without a name')}: {data['model']} regression, fitted privately",
-        released="the fitted coefficients",
+        released="the fitted coefficients" + ("" if event == model.charged_ else " and the features' noisy sums"),
         unit="example",
         relation=guarantee.relation,
         guarantee=guarantee,
@@ -53,19 +53,6 @@ def subject_of_linear(folder: Path, data: Mapping[str, Any], *, include_private:
         left_out=("test results",) if kept.get("scores") and not include_private else (),
         recorded_versions=about.get("versions", {}),
     )
-
-
-def _first(event: Any) -> Callable[[Row], bool]:
-    """Whether a row is the charge of this event; where a shared account has several alike, the first stands for it."""
-    seen: list[int] = []
-
-    def chosen(row: Row) -> bool:
-        if row.kind == "charge" and row.event == event and not seen:
-            seen.append(row.number)
-            return True
-        return False
-
-    return chosen
 
 
 def _facts(data: Mapping[str, Any], about: Mapping[str, Any], model: Any) -> tuple[tuple[str, Any], ...]:
