@@ -27,7 +27,7 @@ PACKAGE = ROOT / "src" / "hush"
 # Each row may import from the rows before it. Row 0 of the design is three files that stand on each other.
 ROWS: tuple[frozenset[str], ...] = (
     frozenset({"errors"}),
-    frozenset({"_check"}),
+    frozenset({"_check", "_digest"}),
     frozenset({"privacy"}),
     frozenset({"events", "rng", "engines"}),
     frozenset({"accounting", "gradients", "mechanisms", "sampling", "data", "ensembles"}),

@@ -13,7 +13,10 @@ def number(name: str, value: object, *, wanted: str = "a finite number") -> floa
     """A finite float; booleans, strings, NaN and infinities are refused."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise InvalidValue(f"{name} must be {wanted}; got {value!r}.")
-    result = float(value)
+    try:
+        result = float(value)
+    except OverflowError:
+        raise InvalidValue(f"{name} must be {wanted}; got a number too large for a float.") from None
     if not math.isfinite(result):
         raise InvalidValue(f"{name} must be {wanted}; got {result!r}.")
     return result

@@ -26,7 +26,7 @@ run(sys.argv[1:])
 """
 
 
-class Stopped(Exception):
+class Stopped(BaseException):
     """An interruption."""
 
 

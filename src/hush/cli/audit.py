@@ -39,6 +39,7 @@ Seed = Annotated[
     int | None, typer.Option(parser=options.whole_number, metavar="WHOLE", help="Repeat an audit, for tests.")
 ]
 
+_NUM_RUNS = 200
 Out = Annotated[
     Path | None, typer.Option("--out", metavar="DIR", help="Keep what was found there, or in the run, for hush report.")
 ]
@@ -55,7 +56,7 @@ def audit(
     method: Method = "one_run",
     canaries: Canaries = "mislabelled",
     num_guesses: NumGuesses = None,
-    num_runs: NumRuns = 200,
+    num_runs: NumRuns = _NUM_RUNS,
     seed: Seed = None,
     out: Out = None,
     json: options.Json = False,
@@ -69,13 +70,20 @@ def audit(
     from hush.rng import Rng
 
     rng = Rng.from_entropy() if seed is None else Rng.from_seed(seed)
+    black_box = {
+        "--epsilon": epsilon is not None, "--delta": delta is not None, "--num-guesses": num_guesses is not None,
+        "--method": method != "one_run", "--canaries": canaries != "mislabelled", "--num-runs": num_runs != _NUM_RUNS,
+    }  # fmt: skip
+    given = [name for name, is_given in black_box.items() if is_given]
     if Path(target).is_dir():
+        _refuse(given)
         result, source, event = _of_run(Path(target), num_canaries, significance, again, rng)
         _keep(out, result, source, event)
         _report(result, source, json)
         return
     made = _made(target)
     if len(made) == 4:
+        _refuse(given)
         with waiting("training with canaries"):
             result = _white_box(*made, num_canaries, significance, rng)
         _keep(out, result, "a training of your model and data", made[0].event)
@@ -87,6 +95,11 @@ def audit(
         evidence = _black_box(made, delta, canaries, method, num_canaries, num_guesses, num_runs, significance, rng)
     _keep(out, evidence, "a training of your own code, by its model alone", None)
     _report_black_box(evidence, epsilon, json)
+
+
+def _refuse(given: list[str]) -> None:
+    if given:
+        raise InvalidValue(f"{', '.join(given)} is for a train function; the plan of a training says it otherwise.")
 
 
 def _made(target: str) -> tuple[Any, ...]:
@@ -164,7 +177,9 @@ def _white_box(
         people=torch.arange(len(dataset)) if plan.unit == "person" else None,
         augment=(lambda batch: batch) if plan.augmentations > 1 else None,
         rng=rng,
-        audit=WhiteBox(num_canaries=num_canaries or usual.num_canaries, significance=significance),
+        audit=WhiteBox(
+            num_canaries=usual.num_canaries if num_canaries is None else num_canaries, significance=significance
+        ),
         progress=False,
         guard_steps=0,
     )

@@ -150,7 +150,7 @@ def _print(facts: dict[str, Any]) -> None:
 
     twin = facts.get("twin_test_accuracy")
     row = ("test accuracy", f"{facts['test_accuracy']:.4f}", "-" if twin is None else f"{twin:.4f}")
-    columns = ("", "private", "without privacy")
+    columns = ("", "private", "without privacy, same steps")
     print_table("on the test rows", columns, [row], numbers=columns[1:])
     claim = f"({round_up(facts['epsilon'])}, {facts['delta']:.3g})-differential privacy"
     lines = [f"proven: {claim}, {facts['relation'].replace('_', ' ')}, by {facts['method']}"]

@@ -15,7 +15,7 @@ from hush import _check, report
 from hush.cli.output import console, waiting
 from hush.cli.recipes import MOMENTUM, Recipe, default_delta, recipe_for
 from hush.cli.task import Task, test_score
-from hush.errors import InvalidValue
+from hush.errors import BudgetExceeded, InvalidValue
 from hush.ledger import Account, Ledger
 from hush.privacy import Budget, Relation
 from hush.report.live import Live
@@ -205,6 +205,11 @@ def carry_out(
     model = task.model(settled.model, rng)
     twin = copy.deepcopy(model) if wishes.twin else None
     books, entry = _books(ledger, account or task.name, settled.plan)
+    if entry is not None and not resume and entry.would_exceed(settled.plan.event):
+        raise BudgetExceeded(
+            f"this run costs {settled.plan.guarantee()}, and account {entry.name!r} would be over the cap; nothing was "
+            "charged. Ask for less, or raise the cap with hush ledger change-cap."
+        )
     optimizer, scheduler = _optimizer(model, settled, settled.learning_rate)
     page = _live_page(task, settled, folder) if live else None
     run = fit(

@@ -98,6 +98,7 @@ def grant(
     target: Target,
     right: Annotated[str, typer.Option("--right", metavar="NAME", help="read, spend, keep or none.")],
     to: Role,
+    json: options.Json = False,
 ) -> None:
     """On PostgreSQL: let a database role read, spend under the caps, or keep (open accounts and change caps)."""
     from hush.ledger import Ledger
@@ -107,16 +108,19 @@ def grant(
         ledger.revoke(to)
     else:
         ledger.grant(right, to)
-    print_lines(f"{to}: {right}")
+    print_json({"role": to, "right": right}) if json else print_lines(f"{to}: {right}")
 
 
 @app.command()
-def migrate(target: Target) -> None:
+def migrate(target: Target, json: options.Json = False) -> None:
     """Bring a ledger of an earlier Hush to the newest format."""
     from hush.ledger import Ledger
 
     before, after = Ledger.open(target, create=False).migrate()
-    print_lines(f"format {before} -> {after}" if before != after else f"format {after} already")
+    if json:
+        print_json({"format_before": before, "format": after})
+    else:
+        print_lines(f"format {before} -> {after}" if before != after else f"format {after} already")
 
 
 @app.command()

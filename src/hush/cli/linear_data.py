@@ -37,10 +37,13 @@ class Rows:
 
 def by_schema(name: str, params: dict[str, Any]) -> Rows:
     """Named data, or a table with a schema: its public ranges give rows of length at most 1."""
+    given = [f"--{name}" for name in ("features", "classes") if params[name] is not None]
+    if given:
+        raise InvalidValue(f"{', '.join(given)} is for a table without a schema; a schema says it by its columns.")
     if not is_table(name):
         return _of_dataset(data.load(name, folder=params["folder"]), ())
     if params["schema"] is not None:
-        described, notes = read_schema(params["schema"]), ()
+        described, notes = read_schema(Path(params["schema"])), ()
     else:
         if params["target"] is None:
             raise InvalidValue("--public-schema needs --target, the name of the column to learn.")

@@ -9,14 +9,16 @@ from typing import Annotated, Any
 
 import typer
 
+from hush import _check
 from hush.cli.output import print_json, print_lines, print_table
 from hush.errors import InvalidValue
 
 MODELS = ("logistic", "linear", "theil-sen")
+METHODS = {"logistic": ("objective", "output", "gradient"), "linear": ("adassp", "output")}
 OF_STEPS = {"optimizer": "sgd", "average": "none"}  # options that have a value unless said
 _STEPWISE = (
     *("steps", "epochs", "clip_norm", "learning_rate", "expected_batch_size", "module", "unit", "resume", "live"),
-    *OF_STEPS,
+    *("num_examples", "physical_batch_size", "secure", *OF_STEPS),
 )
 
 Method = Annotated[
@@ -57,6 +59,8 @@ def run(params: dict[str, Any], place: Path) -> None:
     from hush.privacy import Budget
 
     _refuse_stepwise(params)
+    if params["method"] is not None:
+        _check.one_of("--method", params["method"], METHODS.get(params["model"], ()))
     rows = _rows(params)
     model = _model(params, rows)
     start = time.perf_counter()

@@ -1,7 +1,7 @@
 """The `hush` command: its subcommands, its help, and one clear line when something is wrong.
 
-Exit codes: 0 fine, 1 the claim does not hold (over budget), 2 bad input. Results go to stdout, everything else to
-stderr. Only typer is loaded here; a command loads what it needs when it runs.
+Exit codes: 0 fine, 1 the claim does not hold (over budget), 2 bad input, 70 a fault. Results go to stdout, everything
+else to stderr. Only typer is loaded here; a command loads what it needs when it runs.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Annotated, Any
@@ -20,7 +21,7 @@ from hush.cli.output import one_line
 from hush.errors import BudgetExceeded, HushError
 
 _QUICK = frozenset({"epsilon", "calibrate", "explain", "ledger", "report"})
-FINE, DOES_NOT_HOLD, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+FINE, DOES_NOT_HOLD, BAD_INPUT, FAULT, INTERRUPTED = 0, 1, 2, 70, 130
 
 _EXAMPLES = """
 \b
@@ -66,7 +67,8 @@ Examples:
     hush ledger show budget.db
     hush ledger verify budget.db
 \b
-Every command takes --json. Exit codes: 0 fine, 1 the claim does not hold, 2 bad input.
+Every command takes --json. Errors are one line on stderr. Exit codes: 0 fine, 1 the claim does not hold, 2 bad
+input, 70 a fault of Hush.
 """
 
 app = typer.Typer(
@@ -133,7 +135,9 @@ def _start_quickly() -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command; every expected error becomes one line on stderr and an exit code."""
-    command: Any = typer.main.get_command(app)
+    command = _plain_help(typer.main.get_command(app))
+    if own_code := sys.modules.get("hush.cli.user_code"):
+        own_code.LOADED.clear()
     try:
         code = command.main(args=list(arguments), prog_name="hush", standalone_mode=False)
         return code if isinstance(code, int) else FINE
@@ -148,9 +152,27 @@ def run(arguments: Sequence[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return _complain("interrupted.", INTERRUPTED)
     except Exception as error:
-        if not hasattr(error, "format_message"):  # what typer calls a usage error, in all its versions
-            raise
-        return _complain(_usage(error), BAD_INPUT)
+        if hasattr(error, "format_message"):  # what typer calls a usage error, in all its versions
+            return _complain(_usage(error), BAD_INPUT)
+        return _unexpected(error)
+
+
+def _plain_help(command: Any) -> Any:
+    """The command with help as it is read: some versions of typer put a backslash before every bracket."""
+    help_of = command.get_help
+    command.get_help = lambda context: help_of(context).replace("\\[", "[")
+    for other in getattr(command, "commands", {}).values():
+        _plain_help(other)
+    return command
+
+
+def _unexpected(error: Exception) -> int:
+    """Where the user's own code takes part it is taken to be its error; its text may hold rows, and is not shown."""
+    own_code = sys.modules.get("hush.cli.user_code")
+    if own_code is None or not own_code.LOADED or os.environ.get("HUSH_TRACEBACK"):
+        traceback.print_exception(error)
+        return FAULT if own_code is None or not own_code.LOADED else BAD_INPUT
+    return _complain(f"{own_code.place_of(error)}; HUSH_TRACEBACK=1 shows all of it.", BAD_INPUT)
 
 
 def _usage(error: Any) -> str:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 LARGEST_FILE = 10_000_000  # bytes of an event file
 MOST_STEPS = 10**12
+LARGEST_WHOLE = 10**300
 
 
 def whole_number(text: str) -> int:
@@ -24,17 +25,14 @@ def whole_number(text: str) -> int:
     >>> whole_number("1e4"), whole_number("10_000")
     (10000, 10000)
     """
-    try:
-        return int(text)
-    except ValueError:
-        pass
-    try:
-        value = float(text)
-        if value.is_integer():
-            return int(value)
-    except (ValueError, OverflowError):
-        pass
-    raise typer.BadParameter(f"{text!r} is not a whole number, such as 10000 or 1e4.")
+    for read in (int, float):
+        try:
+            value = read(text)
+            if value == int(value) and abs(value) <= LARGEST_WHOLE:
+                return int(value)
+        except (ValueError, OverflowError):
+            pass
+    raise typer.BadParameter(f"{text!r} is not a whole number of a usual size, such as 10000 or 1e4.")
 
 
 NoiseMultiplier = Annotated[

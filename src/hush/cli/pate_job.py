@@ -105,14 +105,17 @@ def settle(parts: Parts, wishes: Wishes) -> Settled:
         raise InvalidValue(f"delta must be below 1/num_examples, {1 / number:.3g}; got {delta:g}.")
     budget = Budget(epsilon=wishes.epsilon, delta=delta)
     _check.one_of("--teacher", wishes.teacher, pate_models.TEACHERS)
-    vote_budget, price = split_budget(budget, wishes.sanitise)
-    aggregator, queries = settle_vote(wishes, vote_budget, len(parts.public))
-    release = None
-    if price is not None:
-        release = settle_release(aggregator, price, vote_budget, parts.dataset.num_classes or 2)
+    if wishes.seed is not None:
+        _check.whole("--seed", wishes.seed, least=0)
     pictures = len(parts.dataset.input_shape) == 3
     method = ("rounds" if pictures else "plain") if wishes.student is None else wishes.student
     _check.one_of("--student", method, METHODS)
+    vote_budget, price = split_budget(budget, wishes.sanitise)
+    most = len(parts.public) - (method != "plain")  # the other students learn from rows without labels too
+    aggregator, queries = settle_vote(wishes, vote_budget, most)
+    release = None
+    if price is not None:
+        release = settle_release(aggregator, price, vote_budget, parts.dataset.num_classes or 2)
     return Settled(
         budget=budget,
         vote_budget=vote_budget,

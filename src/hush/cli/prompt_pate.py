@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hush import _check
 from hush.cli import options
 from hush.cli.output import print_json, print_lines, print_table
 from hush.errors import InvalidValue
@@ -45,7 +46,10 @@ Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in --
 VotesFolder = Annotated[
     Path | None, typer.Option(metavar="DIR", help="Keep the votes there, private, to go on after an interruption.")
 ]
-LedgerPlace = Annotated[str | None, typer.Option("--ledger", metavar="PATH_OR_URL", help="A ledger shared by runs.")]
+LedgerPlace = Annotated[
+    str | None,
+    typer.Option("--ledger", metavar="PATH_OR_URL", envvar="HUSH_LEDGER", help="A ledger shared by runs."),
+]
 AccountName = Annotated[str | None, typer.Option("--account", metavar="NAME", help="Its account; the data's name.")]
 Preview = Annotated[bool, typer.Option("--preview", help="Say what it would cost, and stop.")]
 Folder = Annotated[Path | None, typer.Option("--folder", metavar="DIR", help="Where the data set's files are.")]
@@ -87,6 +91,7 @@ def pate(
     from hush.cli import prompt_job, prompt_texts
     from hush.privacy import check_relation
 
+    _check.whole("--candidates", candidates)
     settings = prompt_job.Settings(
         epsilon=_needed(epsilon),
         delta=_DELTA if delta is None else delta,

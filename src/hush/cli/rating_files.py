@@ -15,11 +15,17 @@ _NEEDED = ("record", "item", "rating")
 
 def read_ratings(path: Path) -> dict[str, Any]:
     """The columns as numbers."""
-    with path.open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    names = [name for name in (*_NEEDED, "day") if rows and name in rows[0]]
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file)
+            rows, header = list(reader), reader.fieldnames or ()
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise UnreadableFile(f"{path} is not a CSV file in UTF-8: {error}.") from None
+    names = [name for name in (*_NEEDED, "day") if name in header]
     if missing := [name for name in _NEEDED if name not in names]:
         raise UnreadableFile(f"{path} must have the columns {', '.join(_NEEDED)}; missing {', '.join(missing)}.")
+    if not rows:
+        raise UnreadableFile(f"{path} has no rows below its first line.")
     try:
         return {name: np.array([float(row[name]) for row in rows]) for name in names}
     except (TypeError, ValueError):

@@ -137,13 +137,16 @@ def train(
     if write_schema is None and linear_train.is_asked(context.params):
         linear_train.run(context.params, _place(out, str(data), resume))
         return
+    at_once = [f"--{name}" for name in ("method", "classes", "features") if context.params[name] is not None]
+    if at_once:
+        raise InvalidValue(f"{', '.join(at_once)} is for --model logistic, linear or theil-sen.")
     # Sampled batches differ in size, and oneDNN keeps code and memory for each: without a limit, gigabytes.
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
     from hush.cli import job
     from hush.privacy import check_relation
 
     if write_schema is not None:
-        _write_schema(data, target, write_schema)
+        _write_schema(data, target, write_schema, json)
         return
     if epsilon is None:
         raise InvalidValue("--epsilon is needed: it has no default, because it is what the promise says.")
@@ -186,12 +189,15 @@ def _task(
     return given if module is None and given is not None else task.from_code(str(module), given)
 
 
-def _write_schema(data: str | None, target: str | None, place: Path) -> None:
+def _write_schema(data: str | None, target: str | None, place: Path, json: bool) -> None:
     from hush.cli import task
 
     if data is None or not task.is_table(data):
         raise InvalidValue("--write-schema needs a table of your own: --data FILE.csv or FILE.parquet.")
     task.write_template(data, target, place)
+    if json:
+        print_json({"data": data, "schema": str(place)})
+        return
     print_lines(
         f"Written: {place}, with the names and types of the columns and no value of any row.",
         "Fill in bounds, values and num_examples from public knowledge; set the type of a column to",

@@ -13,6 +13,8 @@ from typing import Any
 
 from hush.errors import HushError, InvalidValue
 
+LOADED: list[str] = []  # files of the user's own that were read in this process
+
 
 def made_by(target: str) -> Any:
     """What the factory returns; an error in it becomes one line that names its place."""
@@ -41,7 +43,9 @@ def _module(place: str) -> ModuleType:
             return _from_file(Path(place))
         if "" not in sys.path:
             sys.path.insert(0, "")  # as `python -m` does: modules of the folder that the user stands in
-        return importlib.import_module(place)
+        module = importlib.import_module(place)
+        LOADED.append(str(module.__file__))
+        return module
     except HushError:
         raise
     except ModuleNotFoundError as error:
@@ -57,7 +61,16 @@ def _from_file(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
     spec.loader.exec_module(module)
+    LOADED.append(str(path))
     return module
+
+
+def place_of(error: Exception) -> str:
+    """What was raised and where: the innermost line of the user's own files, or else the last one."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if any(Path(frame.filename).name == Path(path).name for path in LOADED)]
+    frame = (own or frames)[-1]
+    return f"your code raised {type(error).__name__} ({Path(frame.filename).name}, line {frame.lineno})"
 
 
 def _told(target: str, error: Exception) -> str:

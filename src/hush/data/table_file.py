@@ -49,6 +49,8 @@ def from_table(path: Path_, schema: Schema, *, test: Path_ | None = None, test_s
     table = read_table(path, wanted)
     in_test = encoding.in_test_part(_keys(table, schema.person), 0.0 if test is not None else share)
     kept = np.flatnonzero(~in_test).tolist()
+    if not kept:
+        raise InvalidValue(f"{Path(path).name} has no rows to learn from.")
     train = _part(table, schema, kept)
     held: TensorDataset | None
     if test is not None:
@@ -147,8 +149,16 @@ def read_table(path: Path_, wanted: Sequence[str] | None = None) -> dict[str, li
     if file.name.endswith(".parquet"):
         return _parquet(file, wanted)
     header, rows = _csv_rows(file, None)
+    _refuse_missing(file, header, wanted)
     places = {name: place for place, name in enumerate(header) if wanted is None or name in wanted}
     return {name: [row[place].strip() for row in rows] for name, place in places.items()}
+
+
+def _refuse_missing(file: Path, header: Sequence[str], wanted: Sequence[str] | None) -> None:
+    missing = [name for name in wanted or () if name not in header]
+    if missing:
+        told = ", ".join(map(repr, missing))
+        raise UnreadableFile(f"{file.name} has no column {told}; its first line names {', '.join(header)}.")
 
 
 def _beginning(file: Path) -> tuple[list[str], list[list[str]]]:
@@ -191,6 +201,7 @@ def _parquet(file: Path, wanted: Sequence[str] | None, most: int | None = None) 
         table = parquet.read_table(file)
     except (OSError, pyarrow.ArrowException) as error:
         raise UnreadableFile(f"cannot read the table {file}: {str(error).splitlines()[0]}") from None
+    _refuse_missing(file, table.column_names, wanted)
     names = [name for name in table.column_names if wanted is None or name in wanted]
     cut = table if most is None else table.slice(0, most)
     return {name: ["" if cell is None else str(cell) for cell in cut[name].to_pylist()] for name in names}

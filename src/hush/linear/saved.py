@@ -8,7 +8,6 @@ all of them can write what they like.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Sequence
@@ -20,7 +19,7 @@ import safetensors
 import safetensors.numpy
 from safetensors import SafetensorError
 
-from hush import accounting, events
+from hush import _digest, accounting, events
 from hush.errors import HushError, InvalidValue, UnreadableFile
 from hush.ledger import Account, Ledger
 from hush.ledger.covering import covers
@@ -85,22 +84,12 @@ def save(
         "ledger": ledger,
         "account": account.name,
         "randomness": model.randomness_,
-        "files": {file: _sha256((folder / file).read_bytes()) for file in files},
+        "files": {file: _digest.of_file(folder / file) for file in files},
     }
-    weights = safetensors.numpy.save(whole, metadata={"run_sha256": _digest(facts)})
-    facts["weights_sha256"] = _sha256(weights)
+    weights = safetensors.numpy.save(whole, metadata={_digest.RUN: _digest.of_facts(facts, _plain)})
+    facts[_digest.WEIGHTS] = _digest.of_bytes(weights)
     (folder / MODEL_FILE).write_bytes(weights)
     (folder / RUN_FILE).write_text(json.dumps(facts, indent=2, default=_plain) + "\n", encoding="utf-8")
-
-
-def _sha256(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
-def _digest(facts: dict[str, Any]) -> str:
-    """Of what run.json says, but for the weights' own digest."""
-    said = {key: value for key, value in facts.items() if key != "weights_sha256"}
-    return _sha256(json.dumps(said, sort_keys=True, default=_plain).encode())
 
 
 def _plain(value: object) -> Any:
@@ -195,16 +184,12 @@ def _check_charge(folder: Path, facts: dict[str, Any], event: events.Event) -> N
 def _tensors(folder: Path, facts: dict[str, Any]) -> dict[str, Any]:
     """The weights, if they, `run.json` and the files beside them were written together."""
     try:
-        content = (folder / MODEL_FILE).read_bytes()
         with safetensors.safe_open(folder / MODEL_FILE, framework="numpy") as file:
             notes, tensors = file.metadata() or {}, {name: file.get_tensor(name) for name in ("coef", "intercept")}
     except (OSError, SafetensorError) as error:
         raise UnreadableFile(f"{MODEL_FILE} cannot be read: {str(error)[:120]}.") from None
-    if _sha256(content) != facts["weights_sha256"]:
-        raise UnreadableFile(f"{MODEL_FILE} is not the one that {RUN_FILE} was written for.")
+    _digest.check_pair(facts, folder / MODEL_FILE, notes)
     for name, digest in facts["files"].items():
-        if Path(name).name != name or not (folder / name).is_file() or _sha256((folder / name).read_bytes()) != digest:
+        if Path(name).name != name or not (folder / name).is_file() or _digest.of_file(folder / name) != digest:
             raise UnreadableFile(f"{Path(name).name} is not the one that {RUN_FILE} was written for.")
-    if notes.get("run_sha256") != _digest(facts):
-        raise UnreadableFile(f"{RUN_FILE} is not the one that {MODEL_FILE} was written for: it was edited.")
     return tensors

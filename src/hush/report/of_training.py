@@ -15,7 +15,7 @@ from typing import Any
 
 import safetensors
 
-from hush import accounting, events
+from hush import _digest, accounting, events
 from hush.audit.result import AuditResult
 from hush.errors import UnreadableFile
 from hush.events import Composed, Repeated, flat
@@ -27,7 +27,7 @@ from hush.report.curves import equal_steps
 from hush.report.plots import EXACT, GREEN, ORANGE, PINK
 from hush.report.subject import Line, Plot, Subject
 
-FORMAT = 1
+FORMAT = 2
 MODEL_FILE = "model.safetensors"
 _SLACK = 1 - 1e-9
 _SETTINGS = (
@@ -49,7 +49,7 @@ def subject_of_training(folder: Path, data: Mapping[str, Any], *, include_privat
     guarantee = _guarantee(event, plan["delta"], relation)
     if charged != event or not _may_be(data["guarantee"], guarantee):
         raise UnreadableFile("run.json and the ledger do not say the same: one of them was edited.")
-    parameters = _parameters(folder / MODEL_FILE, note)
+    parameters = _parameters(folder / MODEL_FILE, data)
     evidence = _evidence(data)
     kept = read_json(folder / NOT_PRIVATE_FILE)
     plots, left_out = _not_private(kept, include_private)
@@ -108,12 +108,14 @@ def _may_be(stated: Mapping[str, Any], found: Guarantee) -> bool:
     return same and claim.epsilon >= found.epsilon_lower * _SLACK
 
 
-def _parameters(path: Path, note: str) -> int:
+def _parameters(path: Path, data: Mapping[str, Any]) -> int:
     """How many numbers the model has; the file must be this run's."""
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
-            if (file.metadata() or {}).get("note") != note:
+            metadata = file.metadata() or {}
+            if metadata.get("note") != data["note"]:
                 raise UnreadableFile(f"{path.name} belongs to another run.")
+            _digest.check_pair(data, path, metadata)
             return sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
     except (safetensors.SafetensorError, OSError) as error:
         raise UnreadableFile(f"{path.name} cannot be read: {str(error)[:120]}.") from None

@@ -45,7 +45,7 @@ def read_subject(
             return _with_audit(place, _of_run(place, data, include_private))
         if audit := read_json(place / AUDIT_FILE):
             return subject_of_audit(audit)
-    except (KeyError, TypeError, ValueError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         if isinstance(error, HushError):
             raise
         raise UnreadableFile(f"{place} is not a run of Hush: {str(error)[:80]}.") from None

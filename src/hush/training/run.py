@@ -18,7 +18,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from hush import events
+from hush import _digest, events
 from hush.audit.result import AuditResult
 from hush.errors import HushError, InvalidValue, UnreadableFile
 from hush.ledger import Ledger
@@ -32,7 +32,7 @@ from hush.training.history import History
 from hush.training.plan import TrainingPlan
 
 RUN_FILE, MODEL_FILE, NOT_PRIVATE_FILE = "run.json", "model.safetensors", "not_private.json"
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -92,11 +92,13 @@ class Run:
         folder = Path(path)
         folder.mkdir(parents=True, exist_ok=True)
         _check_free(folder, self.note)
-        write_tensors(folder / MODEL_FILE, self.weights, {"note": self.note})
+        facts = self.to_dict()
+        write_tensors(folder / MODEL_FILE, self.weights, {"note": self.note, _digest.RUN: _digest.of_facts(facts)})
+        facts[_digest.WEIGHTS] = _digest.of_file(folder / MODEL_FILE)
         write_text(folder / NOT_PRIVATE_FILE, json.dumps(_history_dict(self.history)))
         if self.own_ledger is not None:
             _copy_ledger(self.ledger, self.own_ledger, folder / LEDGER_FILE)
-        write_text(folder / RUN_FILE, json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n")
+        write_text(folder / RUN_FILE, json.dumps(facts, indent=2, allow_nan=False) + "\n")
 
     def to_dict(self) -> dict[str, Any]:
         """What may be shown of the run, as plain values under the glossary's words."""
@@ -127,7 +129,7 @@ class Run:
         data = _read_json(folder / RUN_FILE)
         try:
             return _from_dict(folder, data)
-        except (KeyError, TypeError, ValueError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
             if isinstance(error, HushError):
                 raise
             raise UnreadableFile(f"{RUN_FILE} is not a run of Hush: {str(error)[:80]}.") from None
@@ -151,6 +153,7 @@ def _from_dict(folder: Path, data: dict[str, Any]) -> Run:
     weights, metadata = read_tensors(folder / MODEL_FILE)
     if metadata.get("note") != data["note"]:
         raise UnreadableFile(f"{MODEL_FILE} belongs to another run.")
+    _digest.check_pair(data, folder / MODEL_FILE, metadata)
     return Run(
         plan=plan,
         guarantee=guarantee,
