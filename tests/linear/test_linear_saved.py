@@ -122,7 +122,7 @@ def without_what_was_spent(facts: dict[str, Any]) -> None:
         (lambda facts: facts.update(files={"run.json": "0"}), "is not the one"),
         (lambda facts: facts.update(files={"../elsewhere": "0"}), "is not the one"),
         (lambda facts: facts.update(settings=[]), "is not a model"),
-        (lambda facts: facts.update(files=[]), "is not a model"),
+        (lambda facts: facts.update(files=[]), "was edited"),
     ],
 )
 @pytest.mark.parametrize("saved", ["softmax head"], indirect=True)

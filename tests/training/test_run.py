@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import pickle
+import pickletools
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +17,7 @@ from torch.utils.data import TensorDataset
 from hush import Ledger
 from hush.errors import InvalidValue, LedgerTampered, UnreadableFile
 from hush.training import AdaptiveClipping, Run, TrainingPlan, fit
-from hush.training.files import pack, unpack
+from hush.training.files import pack, remove_scratch, unpack
 
 Make = Callable[..., TrainingPlan]
 
@@ -47,7 +50,24 @@ def test_nothing_on_disk_is_a_pickle(run: Run, tmp_path: Path) -> None:
     names = sorted(path.name for path in tmp_path.iterdir())
     assert names == ["ledger.db", "model.safetensors", "not_private.json", "run.json"]
     json.loads((tmp_path / "run.json").read_text())
-    assert not any(path.read_bytes().startswith((b"\x80", b"PK")) for path in tmp_path.iterdir())
+    assert not any(zipfile.is_zipfile(path) or is_pickle(path.read_bytes()) for path in tmp_path.iterdir())
+    assert is_pickle(pickle.dumps({"weights": [1.0]}))
+
+
+def test_what_a_killed_process_left_is_removed_and_nothing_else(tmp_path: Path) -> None:
+    kept = {"run.json", ".hidden", "notes.tmp", ".gitignore"}
+    for name in (*kept, ".model.safetensors.0123456789ab.tmp", ".tmp8TGiva"):
+        (tmp_path / name).write_text("")
+    remove_scratch(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == kept
+
+
+def is_pickle(content: bytes) -> bool:
+    """A first byte alone does not tell: a safetensors file begins with the length of its header."""
+    try:
+        return bool(list(pickletools.genops(content)))
+    except ValueError:
+        return False
 
 
 def test_what_was_read_without_noise_is_apart(run: Run, tmp_path: Path) -> None:

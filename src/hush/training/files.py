@@ -37,11 +37,12 @@ def replaced(target: Path) -> Iterator[Path]:
             scratch.unlink()
 
 
-def remove_scratch(target: Path) -> None:
-    """Remove what a killed process left half written beside `target`."""
-    for scratch in target.parent.glob(f".{target.name}.*.tmp"):
-        with suppress(OSError):
-            scratch.unlink()
+def remove_scratch(folder: Path) -> None:
+    """Remove what a killed process left half written in a run's folder, by our names or by those of safetensors."""
+    for name in (".*.????????????.tmp", ".tmp??????"):
+        for scratch in folder.glob(name):
+            with suppress(OSError):
+                scratch.unlink()
 
 
 def _sync(path: Path) -> None:

@@ -133,7 +133,7 @@ class Session:
             return None
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / CHECKPOINT_FILE
-        remove_scratch(path)
+        remove_scratch(folder)
         if not path.exists():
             return None
         if not self._setup.resume:
