@@ -25,7 +25,7 @@ class Result:
     method: str
     epsilon: float
     epsilon_lower: float
-    rdp_epsilon: float | None  # by Rényi divergences, as papers before 2022 have it
+    moments_epsilon: float | None  # by the moments accountant and its conversion, as papers up to 2021 have it
     replace_one_epsilon: float
     delta: float = DELTA
     relation: str = "add_remove"
@@ -60,11 +60,11 @@ def cost(event: events.Event) -> dict[str, Any]:
     """The interval of epsilon, and the two figures beside it."""
     exact = accounting.guarantee(event, delta=DELTA)
     other = accounting.guarantee(event, delta=DELTA, relation="replace_one")
-    renyi = accounting.guarantee(event, delta=DELTA, method="rdp")
+    moments = accounting.guarantee(event, delta=DELTA, method="moments")
     return {
         "epsilon": exact.epsilon,
         "epsilon_lower": exact.epsilon_lower,
-        "rdp_epsilon": renyi.epsilon,
+        "moments_epsilon": moments.epsilon,
         "replace_one_epsilon": other.epsilon,
     }
 

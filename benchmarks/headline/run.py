@@ -1,12 +1,14 @@
 """The table, or rows of it.
 
-    python -m benchmarks.headline.run                              # everything; hours
+    python -m benchmarks.headline.run                              # every row and figure; hours
     python -m benchmarks.headline.run --row 4 --data mnist         # whitened patches on MNIST
     python -m benchmarks.headline.run --row 6 --seeds 1 --share 0.02 --out few
     python -m benchmarks.headline.run --row 4 --data mnist --only-seeds 3 4 --add
     python -m benchmarks.headline.run --row 1 --epsilon 8 --add    # one of the networks that share a file
+    python -m benchmarks.headline.run --row 7                      # the figures of row 7; 1-figures for those of row 1
 
 Writes benchmarks/results/headline/*.json; `python -m benchmarks.headline.table` makes docs/guides/results.md of them.
+Wall-clock is measured by `benchmarks.headline.clock`, on a machine with nothing else to do.
 """
 
 from __future__ import annotations
@@ -15,9 +17,10 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.headline import heads, networks, words_and_tables
+from benchmarks.headline import abadi_figures, heads, networks, regressions, teachers, words_and_tables
 from benchmarks.headline.result import RESULTS, SEEDS, Result, write
 
+FIGURES = {"1-figures": abadi_figures.main, "7-regressions": regressions.main}
 Job = Callable[[float, tuple[int, ...], int | None], list[Result]]
 
 
@@ -29,6 +32,12 @@ def jobs(epsilon: float | None = None) -> list[tuple[str, str, Job]]:
             continue
         found.append(
             (one.row, one.data, lambda s, k, m, one=one: [networks.run(one, share=s, seeds=k, most_steps=m)])  # type: ignore[misc]
+        )
+    for vote in teachers.SETTINGS:
+        if epsilon not in (None, vote.epsilon):
+            continue
+        found.append(
+            ("5-pate", "mnist", lambda s, k, m, vote=vote: [teachers.run(vote, share=s, seeds=k, most_steps=m)])  # type: ignore[misc]
         )
     if epsilon is not None:
         return found
@@ -53,7 +62,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=len(SEEDS))
     parser.add_argument("--only-seeds", type=int, nargs="+", help="these and no others")
     parser.add_argument("--add", action="store_true", help="to the seeds that are in the file")
-    parser.add_argument("--epsilon", type=float, help="only networks whose published epsilon is this")
+    parser.add_argument("--epsilon", type=float, help="only networks and teachers of this epsilon")
     parser.add_argument("--share", type=float, default=1.0, help="of the training rows")
     parser.add_argument("--most-steps", type=int)
     parser.add_argument("--out", type=Path, default=RESULTS)
@@ -70,6 +79,10 @@ def main() -> None:
             found = together.setdefault((row, data), [])
             found += new
             write(found, folder=given.out)
+    if given.data is None and given.epsilon is None and given.share == 1.0:
+        for row, draw in FIGURES.items():
+            if not given.row or row.startswith(given.row):
+                draw()
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ import numpy
 import torch
 from torch import Tensor
 
-from hush import Budget, Rng, data
+from hush import Budget, Rng, data, events
 from hush.cli.pate_models import student as make_student
 from hush.pate import GNMax, LNMax, noise_for, train_student, train_teachers
 from hush.pate.kernel_teacher import KernelTeacher
@@ -66,8 +66,16 @@ def parts(number: int, folds: int) -> list[tuple[numpy.ndarray[Any, Any], numpy.
 
 
 def run(
-    task: Task, num_teachers: int, epsilon: float, queries: int, folds: int, seed: int, steps: int
+    task: Task,
+    num_teachers: int,
+    epsilon: float,
+    queries: int,
+    folds: int,
+    seed: int,
+    steps: tuple[int, ...],
+    twin: bool = False,
 ) -> dict[str, Any]:
+    """Teachers, their vote, and a student of it; with `twin` one more, of the first fold's vote without noise."""
     start = time.process_time()
     kinds = task.dataset.num_classes
     assert kinds is not None
@@ -87,31 +95,39 @@ def run(
     result: dict[str, Any] = {
         "teachers": num_teachers, "queries": queries, "seed": seed, "stddev": vote.stddev, "folds": folds,
         "aggregator_accuracy_laplace_20": float((laplace.labels == truth[splits[-1][1]]).mean()),
-        "label_accuracy": [], "student_accuracy": [],
+        "delta": DELTA, "relation": "add_remove", "label_accuracy": [], "student_accuracy": [],
     }  # fmt: skip
     for fold, (public, test) in enumerate(splits):
         budget = Budget(epsilon=epsilon, delta=DELTA)
         answers = vote.answer(
             votes[fold * queries : (fold + 1) * queries], budget=budget, rng=Rng.from_seed(2000 + seed + fold)
         )
-        result["epsilon"] = answers.guarantee(delta=DELTA).epsilon
+        result["epsilon"], result["event"] = answers.guarantee(delta=DELTA).epsilon, events.to_dict(answers.event)
         result["label_accuracy"].append(float((answers.labels == truth[asked[fold]])[answers.answered].mean()))
-        labels = numpy.full(len(task.pool), -1)
-        labels[asked[fold]] = answers.labels
-        rng = Rng.from_seed(3000 + seed + fold)
-        student = train_student(
-            partial(make_student, task.dataset, rng),
-            task.pool[public],
-            labels[public],
-            method="rounds",
-            settings=Rounds(steps=(250, 350, steps)),
-            rng=rng,
-            progress=False,
-        )
-        right = classes(student, task.pool[test]) == truth[test]
-        result["student_accuracy"].append(float(right.mean()))
-        print(f"  fold {fold}: labels {result['label_accuracy'][-1]:.4f}, student {right.mean():.4f}", flush=True)
+        right = learned(task, public, test, asked[fold], answers.labels, 3000 + seed + fold, steps)
+        result["student_accuracy"].append(right)
+        print(f"  fold {fold}: labels {result['label_accuracy'][-1]:.4f}, student {right:.4f}", flush=True)
+    if twin:
+        plain_labels = votes.counts[:queries].argmax(axis=1)
+        result["twin_accuracy"] = learned(task, *splits[0], asked[0], plain_labels, 3000 + seed, steps)
     return {**result, "process_seconds": round(time.process_time() - start, 1)}
+
+
+def learned(task: Task, public: Any, test: Any, asked: Any, labels: Any, seed: int, steps: tuple[int, ...]) -> float:
+    """The accuracy on test rows of a student of these labels."""
+    of_all = numpy.full(len(task.pool), -1)
+    of_all[asked] = labels
+    rng = Rng.from_seed(seed)
+    student = train_student(
+        partial(make_student, task.dataset, rng),
+        task.pool[public],
+        of_all[public],
+        method="rounds",
+        settings=Rounds(steps=steps),
+        rng=rng,
+        progress=False,
+    )
+    return float((classes(student, task.pool[test]) == task.pool_labels.numpy()[test]).mean())
 
 
 def main() -> None:
@@ -130,7 +146,7 @@ def main() -> None:
     for num_teachers, epsilon, queries in given.setting or SETTINGS:
         for seed in range(given.seeds):
             print(f"{given.data}: {num_teachers:g} teachers, epsilon {epsilon:g}, {queries:g} queries, seed {seed}")
-            row = run(task, int(num_teachers), epsilon, int(queries), given.folds, seed, given.steps)
+            row = run(task, int(num_teachers), epsilon, int(queries), given.folds, seed, (250, 350, given.steps))
             rows.append({"data": given.data, "validation": given.validate, "student_steps": given.steps, **row})
             print(json.dumps(rows[-1]), flush=True)
     kind = "validation" if given.validate else "test"

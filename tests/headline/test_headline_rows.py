@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks.headline import abadi_figures, regressions, run, table
+from benchmarks.headline import abadi_cifar_trials, abadi_figures, regressions, run, table
 from benchmarks.headline.result import SEEDS, Result, write
 
 from hush.errors import DataMissing
@@ -17,12 +17,13 @@ from hush.features import evened
 
 CHANCE = {"adult": 0.7, "imdb": 0.45}
 JOBS = run.jobs()
-STEPS = {("3-scatter-cnn", "cifar10"): 2, ("6-words-tables", "imdb"): 4}  # slow ones; the others take 10 steps
+SLOW = {("3-scatter-cnn", "cifar10"), ("6-words-tables", "imdb")}
+STEPS = {("1-abadi-cifar", "cifar10"): 2, ("3-scatter-cnn", "cifar10"): 2, ("6-words-tables", "imdb"): 4}  # or 10
 FEW = {"CURVES": {2.0: 2_000}, "CLIP_NORMS": (4.0,), "LOTS": (600,), "NOISES": (2.0,), "DELTAS": (1e-5,)}
 
 
 def case(number: int, row: str, data: str, job: run.Job) -> Any:
-    marks = [pytest.mark.slow] if (row, data) in STEPS else []
+    marks = [pytest.mark.slow] if (row, data) in SLOW else []
     return pytest.param(row, data, job, id=f"{number}-{row}-{data}", marks=marks)
 
 
@@ -43,7 +44,8 @@ def test_a_row_runs_on_a_fiftieth(
     for result in results:
         assert 0 < result.epsilon_lower <= result.epsilon < 8.01
         assert result.epsilon <= result.replace_one_epsilon
-        assert result.rdp_epsilon is None or result.rdp_epsilon >= result.epsilon_lower
+        assert result.moments_epsilon is not None
+        assert result.moments_epsilon >= result.epsilon_lower
         assert result.mean > CHANCE.get(data, 0.05)
     if row == "4-patches":
         assert results[-1].mean > 0.2
@@ -57,7 +59,7 @@ def test_the_page_has_the_numbers_of_the_files() -> None:
 
 def test_seeds_are_added_to_those_of_the_same_setting_only(tmp_path: Path) -> None:
     first = Result(
-        row="x", data="y", track="none", method="m", epsilon=1.0, epsilon_lower=1.0, rdp_epsilon=None,
+        row="x", data="y", track="none", method="m", epsilon=1.0, epsilon_lower=1.0, moments_epsilon=None,
         replace_one_epsilon=2.0, tuning="paid", seeds=(1,), accuracies=(0.5,), twin=None, seconds=1.0,
     )  # fmt: skip
     write([first], folder=tmp_path)
@@ -72,7 +74,9 @@ def test_seeds_are_added_to_those_of_the_same_setting_only(tmp_path: Path) -> No
 
 
 def test_networks_can_be_chosen_by_their_epsilon() -> None:
-    assert [(row, data) for row, data, _ in run.jobs(8.0)] == [("1-abadi", "mnist")]
+    assert [(row, data) for row, data, _ in run.jobs(8.0)] == [
+        ("1-abadi", "mnist"), ("1-abadi-cifar", "cifar10"), ("5-pate", "mnist"),
+    ]  # fmt: skip
     assert {row for row, _, _ in run.jobs(3.0)} == {"3-scatter-cnn"}
 
 
@@ -92,6 +96,18 @@ def test_the_figures_run_on_a_fiftieth(tmp_path: Path, monkeypatch: pytest.Monke
     accuracies = json.loads((tmp_path / "1.json").read_text())
     assert {point["figure"] for point in accuracies} == {"clip norm", "lot size", "noise", "epsilon"}
     assert all(0 < point["accuracy"] < 1 for point in accuracies)
+
+
+def test_the_trials_run_on_a_fiftieth(tmp_path: Path) -> None:
+    if "HUSH_DATA" not in os.environ:
+        pytest.skip("HUSH_DATA is not set")
+    try:
+        abadi_cifar_trials.main(tmp_path / "trials.json", abadi_cifar_trials.TRIALS[::8], 0.02, 2)
+    except DataMissing as error:
+        pytest.skip(str(error))
+    found = json.loads((tmp_path / "trials.json").read_text())
+    assert [one["units"] for one in found] == ["tanh, averages", "tanh", "ReLU"]
+    assert all(0 < one["held_out_accuracy"] < 1 for one in found)
 
 
 def test_what_is_missing_is_told() -> None:
