@@ -43,28 +43,34 @@ def run(row: str, data: str) -> None:
     keep({"what": what, "goal": GOALS.get(data, "-"), "measured": f"{seconds:.0f} s", **_machine()})
 
 
-def ratio(rows: int = 10_000, columns: int = 4_096, steps: int = 20, rounds: int = 5) -> None:
-    """One private softmax beside the same without noise and clipping, in turns."""
+def ratios() -> None:
+    """Rows of pictures, as many as CIFAR-10 has and fewer, and the words of IMDB."""
     import numpy
 
+    from benchmarks.headline.words_and_tables import imdb, weighed
+
+    draws = numpy.random.default_rng(0)
+    for rows, columns, steps in ((10_000, 4_096, 20), (50_000, 4_608, 6)):
+        x = draws.normal(size=(rows, columns)).astype(numpy.float32) / (2 * columns**0.5)
+        ratio(x, draws.integers(0, 10, rows), 10, steps, f"{rows:,} rows, {columns:,} columns, ten classes")
+    texts, labels, test, _ = imdb(1.0)
+    ratio(weighed("imdb", texts, test, 0)[0], labels, 2, 6, "the words of IMDB, two classes")
+
+
+def ratio(x: Any, y: Any, num_classes: int, steps: int, what: str, rounds: int = 7) -> None:
+    """One private softmax beside the same without noise and clipping, in turns."""
     from hush import Rng
     from hush.linear import PrivateSoftmaxHead, softmax_head
 
-    draws = numpy.random.default_rng(0)
-    x = draws.normal(size=(rows, columns)).astype(numpy.float32)
-    x = softmax_head.within_norm(x, float(numpy.linalg.norm(x, axis=1).max()))
-    y = draws.integers(0, 10, rows)
-    head = PrivateSoftmaxHead(1.0, DELTA, classes=range(10), data_norm=1.0, steps=steps)
-    plan = head.plan()
+    plan = PrivateSoftmaxHead(1.0, DELTA, classes=range(num_classes), data_norm=1.0, steps=steps).plan()
     times: dict[bool, list[float]] = {True: [], False: []}
     for _ in range(rounds):
         for private, one in ((True, plan), (False, plan.without_privacy(x))):
             start = time.perf_counter()
-            softmax_head.descend(x, y, 10, [one], Rng.from_seed(0))
+            softmax_head.descend(x, y, num_classes, [one], Rng.from_seed(0))
             times[private].append(time.perf_counter() - start)
     found = statistics.median(times[True]) / statistics.median(times[False])
-    what = f"private softmax over its twin, {rows:,} rows, {columns:,} columns, ten classes"
-    keep({"what": what, "goal": "1.3 times", "measured": f"{found:.2f} times", "times": times, **_machine()})
+    keep({"what": f"private softmax over its twin, {what}", "goal": "1.3 times", "measured": f"{found:.2f} times", "times": times, **_machine()})
 
 
 def _machine() -> dict[str, Any]:
@@ -73,6 +79,6 @@ def _machine() -> dict[str, Any]:
 
 if __name__ == "__main__":
     if sys.argv[1] == "ratio":
-        ratio()
+        ratios()
     else:
         run(*sys.argv[2:4])

@@ -97,6 +97,17 @@ def test_patches_are_above_every_published_number_on_cifar() -> None:
     assert all(100 * one["mean"] > one["published"] for one in found)
 
 
+@pytest.mark.parametrize(
+    ("what", "most"),
+    [("4-patches on cifar10", 480), ("3-scatter-linear on mnist", 120), ("its twin, 50,000 rows, 4,608 columns", 1.3)],
+)
+def test_the_clock_of_pictures_is_within_its_goal(what: str, most: float) -> None:
+    clock = json.loads((RESULTS / "figures" / "clock.json").read_text(encoding="utf-8"))
+    (found,) = [row for row in clock if what in row["what"]]
+    assert float(found["measured"].split()[0]) <= most
+    assert float(found["goal"].split()[0]) == most
+
+
 def test_the_page_tells_the_patches_beside_the_network_of_abadi() -> None:
     means = {round(one["epsilon"]): f"{100 * one['mean']:.2f}" for one in kept("4-patches", "cifar10")}
     page = " ".join(table.PAGE.read_text(encoding="utf-8").split())
