@@ -70,7 +70,8 @@ def ratio(x: Any, y: Any, num_classes: int, steps: int, what: str, rounds: int =
             softmax_head.descend(x, y, num_classes, [one], Rng.from_seed(0))
             times[private].append(time.perf_counter() - start)
     found = statistics.median(times[True]) / statistics.median(times[False])
-    keep({"what": f"private softmax over its twin, {what}", "goal": "1.3 times", "measured": f"{found:.2f} times", "times": times, **_machine()})
+    name = f"private softmax over its twin, {what}"
+    keep({"what": name, "goal": "1.3 times", "measured": f"{found:.2f} times", "times": times, **_machine()})
 
 
 def _machine() -> dict[str, Any]:
