@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import numpy
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
+from scipy.linalg import helmert
 from scipy.stats import norm
 from tests.features.releases import recorded
 
@@ -37,14 +39,20 @@ def loop_sum(rows: numpy.ndarray, labels: numpy.ndarray, weights: numpy.ndarray,
     return total
 
 
+def sums(rows: Any, labels: numpy.ndarray, weights: numpy.ndarray, clip_norm: float) -> numpy.ndarray:
+    """In contrasts, as the weights are."""
+    contrasts = helmert(weights.shape[2] + 1).astype(rows.dtype)
+    return softmax_head._clipped_sums(rows, softmax_head._lengths(rows), labels, weights, contrasts, [clip_norm])
+
+
 @pytest.mark.parametrize("clip_norm", [0.3, 1.0, math.inf])
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
 def test_sums_are_those_of_a_loop(clip_norm: float, kind: str) -> None:
     draws = numpy.random.default_rng(0)
-    rows, labels, weights = draws.normal(size=(30, 5)), draws.integers(3, size=30), draws.normal(size=(1, 5, 3))
+    rows, labels, weights = draws.normal(size=(30, 5)), draws.integers(3, size=30), draws.normal(size=(1, 5, 2))
     given = sparse.csr_array(rows) if kind == "sparse" else rows
-    found = softmax_head._clipped_sums(given, softmax_head._lengths(given), labels, weights, [clip_norm])
-    assert numpy.allclose(found[0], loop_sum(rows, labels, weights[0], clip_norm), atol=1e-10)
+    found = sums(given, labels, weights, clip_norm)[0] @ helmert(3)
+    assert numpy.allclose(found, loop_sum(rows, labels, weights[0] @ helmert(3), clip_norm), atol=1e-10)
 
 
 @pytest.mark.parametrize("columns", [3_969, 9_216, 300_000])
@@ -52,9 +60,8 @@ def test_a_gradient_of_many_equal_columns_is_no_longer_than_the_clip_norm(column
     """Thousands of equal squares: a sum of them in float32 is too small, and the gradient would be too long."""
     rows = softmax_head.within_norm(numpy.full((1, columns), 0.1, dtype=numpy.float32), 1.0)
     assert numpy.linalg.norm(rows.astype(numpy.float64)) <= 1 + 2e-7
-    weights = numpy.zeros((1, columns, 10), dtype=numpy.float32)
-    found = softmax_head._clipped_sums(rows, softmax_head._lengths(rows), numpy.array([0]), weights, [0.5])
-    assert numpy.linalg.norm(found) <= 0.5 * (1 + 5e-7)
+    weights = numpy.zeros((1, columns, 9), dtype=numpy.float32)
+    assert numpy.linalg.norm(sums(rows, numpy.array([0]), weights, 0.5)) <= 0.5 * (1 + 5e-7)
 
 
 def test_rows_in_any_order_of_memory_are_fitted(tmp_path: Path) -> None:
@@ -91,13 +98,12 @@ def test_classes_are_a_list(classes: object) -> None:
 @given(seed=st.integers(0, 10**6), scale=st.sampled_from([1e-3, 1.0, 1e6]))
 def test_one_row_moves_a_sum_by_the_clip_norm_at_most(seed: int, scale: float) -> None:
     draws = numpy.random.default_rng(seed)
-    weights = draws.normal(size=(1, 4, 3)) * 10
+    weights = draws.normal(size=(1, 4, 2)) * 10
     rows = softmax_head.within_norm(draws.standard_cauchy(size=(9, 4)) * scale, 1.0)
     labels = draws.integers(3, size=9)
-    lengths = softmax_head._lengths(rows)
-    both = [softmax_head._clipped_sums(rows[:k], lengths[:k], labels[:k], weights, [0.7])[0] for k in (8, 9)]
+    both = [sums(rows[:k], labels[:k], weights, 0.7)[0] for k in (8, 9)]
     assert numpy.linalg.norm(both[1] - both[0]) <= 0.7 * (1 + 1e-6)
-    assert (lengths <= 1 + 1e-6).all()
+    assert (softmax_head._lengths(rows) <= 1 + 1e-6).all()
 
 
 @pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
@@ -124,6 +130,19 @@ def test_noise_is_made_for_the_clip_norm_and_for_every_step(monkeypatch: pytest.
     assert found.event == events.Composed(
         found.count.event, events.Repeated(events.Gaussian(found.noise_multiplier), found.steps)
     )
+
+
+@pytest.mark.parametrize("classes", [2, 5])
+def test_noise_is_isotropic_in_what_sums_to_zero_over_the_classes(classes: int) -> None:
+    """Of one step without rows' help: every difference of two classes has twice the variance of one contrast."""
+    columns, found = 40_000, plan(steps=1, learning_rate=1.0, relation="replace_one")
+    rows = sparse.csr_array((1, columns), dtype=numpy.float64)
+    weights = softmax_head.descend(rows, numpy.array([0]), classes, [found], Rng.from_seed(0))[0]
+    assert numpy.abs(weights.sum(axis=1)).max() < 1e-9 * numpy.abs(weights).max()
+    pace = softmax_head._shape(0, 1) * (1 - softmax_head.MOMENTUM)
+    noise = weights / (pace * found.noise_multiplier)
+    wanted = numpy.eye(classes) - 1 / classes
+    assert numpy.allclose(noise.T @ noise / columns, wanted, atol=6 * math.sqrt(2 / columns))  # six standard errors
 
 
 def test_plans_side_by_side_do_as_they_do_alone(monkeypatch: pytest.MonkeyPatch) -> None:

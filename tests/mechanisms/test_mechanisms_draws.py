@@ -54,11 +54,10 @@ def test_exact_floor_is_the_floor(number: int) -> None:
 @pytest.mark.parametrize("number", range(40))
 def test_exact_thinning_keeps_what_it_should(number: int) -> None:
     uniform, thinning = stream(f"{number}"), stream(f"{number}t")
-    found = exact.floor_on_line(uniform, Fraction(10), Fraction(0), 1, thinning=thinning)
+    found = exact.is_kept(uniform, thinning), exact.floor_on_line(uniform, Fraction(10), Fraction(0), 1)
     with mpmath.workprec(700):
         value, other = -mpmath.log(first_bits(f"{number}", 640)), first_bits(f"{number}t", 640)
-        kept = other < mpmath.exp(-((value - 1) ** 2) / 2)
-        assert found == (int(mpmath.floor(10 * value)) if kept else None)
+        assert found == (other < mpmath.exp(-((value - 1) ** 2) / 2), int(mpmath.floor(10 * value)))
 
 
 @pytest.mark.parametrize("exponent", [Fraction(0), Fraction(1, 10**30), Fraction(1, 3), Fraction(50), Fraction(1000)])
@@ -103,7 +102,7 @@ MADE = {
 def test_all_by_the_exact_way_gives_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With margins so wide that nothing is settled in floating point."""
     quick, calls = MADE[name](), []
-    for function in ("floor_on_line", "is_below_exp", "choose_exactly"):
+    for function in ("floor_on_line", "is_kept", "is_below_exp", "choose_exactly"):
         original = getattr(exact, function)
         monkeypatch.setattr(exact, function, lambda *a, original=original, **k: (calls.append(1), original(*a, **k))[1])
     monkeypatch.setattr(draws_module, "_SLACK", 1.0)
@@ -131,6 +130,22 @@ def test_tail_goes_further_than_64_bits(monkeypatch: pytest.MonkeyPatch) -> None
     found = source.floor_exponentials(Line(1.0, np.ones(100, np.int64)))
     assert (found >= 44).all()
     assert len(set(found.tolist())) > 3
+
+
+@pytest.mark.parametrize("zeros", [1.0, 0.5])
+def test_a_long_row_of_normals_has_one_for_each_place_and_tails_go_the_exact_way(
+    zeros: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Words of zeros are the far tail, which is kept hardly ever; the row is filled from the others, in their order."""
+    source, coins = Draws(Rng.from_seed(7)), np.random.default_rng(0)
+    drawn, kept = source.words, []
+    monkeypatch.setattr(source, "words", lambda count: drawn(count) * (coins.random(count) < 1 - zeros / 100))
+    monkeypatch.setattr(exact, "is_kept", lambda *a, found=exact.is_kept: kept.append(found(*a)) or kept[-1])
+    found = source.floor_normals(Line(2.0**20, np.ones(50_001, np.int64), np.zeros(50_001), 0.5)) / 2.0**20
+    assert len(kept) > 300 * zeros
+    assert sum(kept) <= 3 * len(kept) // 100  # those whose own second word is a zero
+    assert found.min() > 0
+    assert abs((found**2).mean() - 1) < 0.05  # eight standard errors of one
 
 
 def test_uniform_integers_and_orders() -> None:

@@ -12,7 +12,7 @@ last place of a number below 12. `_SLACK` = 2^-42 is taken for the sum, and `_RE
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Context
 from fractions import Fraction
 from functools import cached_property
@@ -33,7 +33,7 @@ _SLACK = 2.0**-42
 _RELATIVE = 2.0**-40
 _WHOLE = 2.0**64
 _FARTHEST = 1e6  # e^-1e6 is 0 in floating point, so that larger exponents are settled alike, or exactly
-_MOST_AT_ONCE = 1 << 16  # numbers made at a time: more would not stay in the cache
+_MOST_AT_ONCE = 1 << 14  # numbers made at a time: more would not stay in the cache
 
 
 @dataclass(frozen=True)
@@ -45,20 +45,35 @@ class Line:
     offsets: Floats | None = None
     shift: float = 0.0
 
-    def values(self, places: Integers, x: Floats) -> Floats:
-        """The map at these places, in floating point."""
-        result = self.signs[places] * x * self.scale + self.shift
-        return result if self.offsets is None else result + self.offsets[places]
+    def part(self, places: slice) -> Line:
+        """The map of some of the draws."""
+        return replace(self, signs=self.signs[places], offsets=None if self.offsets is None else self.offsets[places])
 
-    def margin(self, values: Floats) -> Floats:
-        """More than the values' error, for an x that is known to 2^-42."""
-        result: Floats = _SLACK * (self.scale + 2.0) + 2.0**-51 * numpy.abs(values)
+    def values(self, x: Floats) -> Floats:
+        """The map in floating point."""
+        result = x * self.scale
+        result *= self.signs
+        result += self.shift if self.offsets is None else self.offsets + self.shift
         return result
+
+    def margin(self, values: Floats) -> float:
+        """More than the error of any of the values, for an x that is known to 2^-42."""
+        largest = max(float(values.max()), -float(values.min()))
+        return _SLACK * (self.scale + 2.0) + 2.0**-51 * largest
 
     def exactly(self, place: int) -> tuple[Fraction, Fraction, int]:
         """Scale, offset and sign at this place."""
         offset = 0 if self.offsets is None else Fraction(float(self.offsets[place]))
         return Fraction(self.scale), Fraction(self.shift) + offset, int(self.signs[place])
+
+
+@dataclass(frozen=True)
+class _Exponentials:
+    """Numbers -ln U, known to 2^-42, and what their uniform numbers begin with."""
+
+    values: Floats
+    words: Words
+    begun: dict[int, exact.LazyUniform]  # where the value says nothing, or more digits were looked at already
 
 
 class Draws:
@@ -128,50 +143,59 @@ class Draws:
 
     def floor_exponentials(self, line: Line) -> Integers:
         """The floor of the line at E, exponential with mean 1, one for each sign of the line."""
-        return _in_portions(lambda places: self._proposals(line, places, normal=False)[0], len(line.signs))
+        return self._floors(line, lambda wanted: self._exponentials(self.words(wanted)))
 
     def floor_normals(self, line: Line) -> Integers:
-        """The floor of the line at |Z|, Z standard normal, one for each sign of the line.
+        """The floor of the line at |Z|, Z standard normal, one for each sign of the line."""
+        return self._floors(line, self._half_normals)
+
+    def _exponentials(self, words: Words) -> _Exponentials:
+        values = numpy.maximum(words, _TAIL).astype(numpy.float64)
+        values /= _WHOLE
+        numpy.negative(numpy.log(values, out=values), out=values)
+        rare = numpy.flatnonzero(words < _TAIL).tolist()
+        return _Exponentials(values, words, {place: self.uniform(int(words[place])) for place in rare})
+
+    def _half_normals(self, wanted: int) -> _Exponentials:
+        """About as many numbers |Z| as are wanted, and no more: of more that were made, the first.
 
         E is kept with chance exp(-(E - 1)^2 / 2) and then has the law of |Z|; 76 of 100 are.
         """
+        made = 4 * wanted // 3 + 16
+        proposed, thinning = self._exponentials(self.words(made)), self.words(made)
+        gap = proposed.values - 1
+        gap *= gap
+        gap *= -0.5
+        numpy.exp(gap, out=gap)
+        gap *= _WHOLE
+        gap -= thinning
+        kept = gap > 0
+        unsure = numpy.flatnonzero(numpy.abs(gap, out=gap) <= _RELATIVE * _WHOLE).tolist()
+        for place in {*proposed.begun, *unsure}:
+            uniform = proposed.begun.setdefault(place, self.uniform(int(proposed.words[place])))
+            kept[place] = exact.is_kept(uniform, self.uniform(int(thinning[place])))
+        places = numpy.flatnonzero(kept)[:wanted]
+        moved = {int(numpy.searchsorted(places, old)): one for old, one in proposed.begun.items() if kept[old]}
+        begun = {place: one for place, one in moved.items() if place < len(places)}
+        return _Exponentials(proposed.values[places], proposed.words[places], begun)
 
-        def portion(places: Integers) -> Integers:
-            result, open_places = numpy.empty(len(places), numpy.int64), places
-            while len(open_places):
-                floors, kept = self._proposals(line, open_places, normal=True)
-                result[open_places[kept] - places[0]] = floors[kept]
-                open_places = open_places[~kept]
-            return result
+    def _floors(self, line: Line, draw: Callable[[int], _Exponentials]) -> Integers:
+        """The floor of the line at numbers that are drawn a portion after another, few enough to stay in the cache."""
+        result, done = numpy.empty(len(line.signs), numpy.int64), 0
+        while done < len(result):
+            found = draw(min(len(result) - done, _MOST_AT_ONCE))
+            places = slice(done, done + len(found.values))
+            result[places] = self._floors_at(line.part(places), found)
+            done = places.stop
+        return result
 
-        return _in_portions(portion, len(line.signs))
-
-    def _proposals(self, line: Line, places: Integers, *, normal: bool) -> tuple[Integers, Booleans]:
-        """The floor of the line at one E for each place, and whether E is kept (always, unless `normal`)."""
-        words = self.words(len(places))
-        thinning = self.words(len(places)) if normal else None
-        unsure = words < _TAIL
-        exponentials = -numpy.log(numpy.maximum(words, _TAIL).astype(numpy.float64) / _WHOLE)
-        values = line.values(places, exponentials)
-        floors, margin = numpy.floor(values), line.margin(values)
-        unsure |= (values - floors < margin) | (values - floors > 1 - margin)
-        kept = numpy.ones(len(places), numpy.bool_)
-        if thinning is not None:
-            chances = numpy.exp(-0.5 * (exponentials - 1) ** 2) * _WHOLE
-            gap = chances - thinning.astype(numpy.float64)
-            kept = gap > 0
-            unsure |= numpy.abs(gap) <= chances * _RELATIVE + 4.0
+    def _floors_at(self, line: Line, found: _Exponentials) -> Integers:
+        values = line.values(found.values)
+        floors = numpy.floor(values)
+        unsure = numpy.abs(values - floors - 0.5) >= 0.5 - line.margin(values)
+        unsure[list(found.begun)] = True
         result = floors.astype(numpy.int64)
-        for index in numpy.flatnonzero(unsure).tolist():
-            thin = None if thinning is None else self.uniform(int(thinning[index]))
-            found = exact.floor_on_line(
-                self.uniform(int(words[index])), *line.exactly(int(places[index])), thinning=thin
-            )
-            result[index], kept[index] = (0, False) if found is None else (found, True)
-        return result, kept
-
-
-def _in_portions(portion: Callable[[Integers], Integers], count: int) -> Integers:
-    starts = range(0, count, _MOST_AT_ONCE)
-    parts = [portion(numpy.arange(start, min(start + _MOST_AT_ONCE, count))) for start in starts]
-    return numpy.concatenate(parts) if parts else numpy.empty(0, numpy.int64)
+        for place in numpy.flatnonzero(unsure).tolist():
+            uniform = found.begun.get(place) or self.uniform(int(found.words[place]))
+            result[place] = exact.floor_on_line(uniform, *line.exactly(place))
+        return result

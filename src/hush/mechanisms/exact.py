@@ -115,28 +115,31 @@ def floor_of(interval: Interval) -> int | None:
     return low if low == high else None
 
 
-def floor_on_line(
-    uniform: LazyUniform, scale: Fraction, offset: Fraction, sign: int, *, thinning: LazyUniform | None = None
-) -> int | None:
-    """floor(offset + sign * scale * E) with E = -ln U; with `thinning`, None unless it is below exp(-(E - 1)^2 / 2).
-
-    The thinned E has the density of |Z|, Z standard normal: exp(-x) exp(-(x - 1)^2 / 2) = exp(-1/2) exp(-x^2 / 2).
-    """
+def floor_on_line(uniform: LazyUniform, scale: Fraction, offset: Fraction, sign: int) -> int:
+    """floor(offset + sign * scale * E) with E = -ln U."""
     for bits, context in precisions():
         bounds = exponential_bounds(uniform, bits, context)
-        kept = None if bounds is None else thinned(bounds, thinning, bits, context)
-        if kept is False:
-            return None
-        result = floor_of(_affine(bounds, scale, offset, sign, context)) if bounds is not None and kept else None
+        result = None if bounds is None else floor_of(_affine(bounds, scale, offset, sign, context))
         if result is not None:
             return result
     raise AssertionError("not reached")
 
 
-def thinned(bounds: Interval, thinning: LazyUniform | None, bits: int, context: Context) -> bool | None:
+def is_kept(uniform: LazyUniform, thinning: LazyUniform) -> bool:
+    """Whether `thinning` is below exp(-(E - 1)^2 / 2) with E = -ln U.
+
+    The thinned E has the density of |Z|, Z standard normal: exp(-x) exp(-(x - 1)^2 / 2) = exp(-1/2) exp(-x^2 / 2).
+    """
+    for bits, context in precisions():
+        bounds = exponential_bounds(uniform, bits, context)
+        kept = None if bounds is None else _thinned(bounds, thinning, bits, context)
+        if kept is not None:
+            return kept
+    raise AssertionError("not reached")
+
+
+def _thinned(bounds: Interval, thinning: LazyUniform, bits: int, context: Context) -> bool | None:
     """Whether an exponential number in these bounds is kept; None if these digits do not tell."""
-    if thinning is None:
-        return True
     ends = [context.subtract(end, Decimal(1)) for end in bounds]
     squares = [context.divide(context.multiply(end, end), Decimal(2)) for end in ends]
     least = Decimal(0) if ends[0] <= 0 <= ends[1] else min(squares)
