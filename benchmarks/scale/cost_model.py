@@ -168,8 +168,8 @@ def measured_machine(row_of: Any, job: Job, repeats: int) -> Machine:
     import torch.distributed as dist
 
     from benchmarks.scale.ddp import passes
+    from hush.gradients.noise import NoiseSource
     from hush.rng import Rng
-    from hush.training.noise import NoiseSource
     from hush.training.sharded import _reduce_scatter
 
     size, count = dist.get_world_size(), 4_000_000

@@ -13,7 +13,7 @@ from torch.utils.data import TensorDataset
 
 from hush import Rng, TrainingPlan, fit
 from hush.audit import WhiteBox
-from hush.training.noise import NoiseSource
+from hush.gradients.noise import NoiseSource
 
 CODE = """
 import numpy

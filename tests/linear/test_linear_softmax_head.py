@@ -18,7 +18,8 @@ from tests.features.releases import recorded
 
 from hush import Budget, Ledger, Rng, events
 from hush.errors import InvalidValue, Unreachable
-from hush.linear import PrivateSoftmaxHead, RepeatedFitWarning, softmax_head
+from hush.gradients.noise import NoiseSource
+from hush.linear import PrivateSoftmaxHead, RepeatedFitWarning, softmax_head, softmax_sums
 from hush.linear.softmax_head import HeadPlan
 
 BUDGET = Budget(epsilon=1.0, delta=1e-5)
@@ -40,19 +41,20 @@ def loop_sum(rows: numpy.ndarray, labels: numpy.ndarray, weights: numpy.ndarray,
 
 
 def sums(rows: Any, labels: numpy.ndarray, weights: numpy.ndarray, clip_norm: float) -> numpy.ndarray:
-    """In contrasts, as the weights are."""
-    contrasts = helmert(weights.shape[2] + 1).astype(rows.dtype)
-    return softmax_head._clipped_sums(rows, softmax_head._lengths(rows), labels, weights, contrasts, [clip_norm])
+    """(contrasts, columns), as the weights are."""
+    contrasts = softmax_sums.contrasts_of(len(weights) + 1, rows.dtype)
+    return softmax_sums.clipped_sums(softmax_sums.in_parts(rows, labels), weights[None], contrasts, [clip_norm])[0]
 
 
 @pytest.mark.parametrize("clip_norm", [0.3, 1.0, math.inf])
-@pytest.mark.parametrize("kind", ["dense", "sparse"])
+@pytest.mark.parametrize("kind", ["dense", "read-only", "sparse"])
 def test_sums_are_those_of_a_loop(clip_norm: float, kind: str) -> None:
     draws = numpy.random.default_rng(0)
-    rows, labels, weights = draws.normal(size=(30, 5)), draws.integers(3, size=30), draws.normal(size=(1, 5, 2))
+    rows, labels, weights = draws.normal(size=(30, 5)), draws.integers(3, size=30), draws.normal(size=(2, 5))
     given = sparse.csr_array(rows) if kind == "sparse" else rows
-    found = sums(given, labels, weights, clip_norm)[0] @ helmert(3)
-    assert numpy.allclose(found, loop_sum(rows, labels, weights[0] @ helmert(3), clip_norm), atol=1e-10)
+    rows.flags.writeable = kind != "read-only"
+    found = sums(given, labels, weights, clip_norm).T @ helmert(3)
+    assert numpy.allclose(found, loop_sum(rows, labels, weights.T @ helmert(3), clip_norm), atol=1e-10)
 
 
 @pytest.mark.parametrize("columns", [3_969, 9_216, 300_000])
@@ -60,7 +62,7 @@ def test_a_gradient_of_many_equal_columns_is_no_longer_than_the_clip_norm(column
     """Thousands of equal squares: a sum of them in float32 is too small, and the gradient would be too long."""
     rows = softmax_head.within_norm(numpy.full((1, columns), 0.1, dtype=numpy.float32), 1.0)
     assert numpy.linalg.norm(rows.astype(numpy.float64)) <= 1 + 2e-7
-    weights = numpy.zeros((1, columns, 9), dtype=numpy.float32)
+    weights = numpy.zeros((9, columns), dtype=numpy.float32)
     assert numpy.linalg.norm(sums(rows, numpy.array([0]), weights, 0.5)) <= 0.5 * (1 + 5e-7)
 
 
@@ -98,12 +100,12 @@ def test_classes_are_a_list(classes: object) -> None:
 @given(seed=st.integers(0, 10**6), scale=st.sampled_from([1e-3, 1.0, 1e6]))
 def test_one_row_moves_a_sum_by_the_clip_norm_at_most(seed: int, scale: float) -> None:
     draws = numpy.random.default_rng(seed)
-    weights = draws.normal(size=(1, 4, 2)) * 10
+    weights = draws.normal(size=(2, 4)) * 10
     rows = softmax_head.within_norm(draws.standard_cauchy(size=(9, 4)) * scale, 1.0)
     labels = draws.integers(3, size=9)
-    both = [sums(rows[:k], labels[:k], weights, 0.7)[0] for k in (8, 9)]
+    both = [sums(rows[:k], labels[:k], weights, 0.7) for k in (8, 9)]
     assert numpy.linalg.norm(both[1] - both[0]) <= 0.7 * (1 + 1e-6)
-    assert (softmax_head._lengths(rows) <= 1 + 1e-6).all()
+    assert (softmax_sums.lengths_of(rows) <= 1 + 1e-6).all()
 
 
 @pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
@@ -119,14 +121,21 @@ def test_head_and_features_cost_the_budget_by_the_closed_form(relation: str, spe
     assert 0.9999e-5 < delta <= 1e-5
 
 
+def without_noise(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Standard deviations that noise would have had; the sums are left as they are."""
+    asked: list[float] = []
+    monkeypatch.setattr(NoiseSource, "add", lambda self, gradients, stddev: asked.append(stddev) or gradients)
+    return asked
+
+
 def test_noise_is_made_for_the_clip_norm_and_for_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    releases = recorded(monkeypatch)
-    rows = numpy.eye(3)
+    releases, asked = recorded(monkeypatch), without_noise(monkeypatch)
     found = plan(clip_norm=0.5)
-    softmax_head.descend(rows, numpy.arange(3), 3, [found], Rng.from_seed(0))
+    softmax_head.descend(numpy.eye(3), numpy.arange(3), 3, [found], Rng.from_seed(0))
     assert found.count is not None
-    assert releases.noises == [found.count.noise_multiplier] + [found.noise_multiplier] * found.steps
-    assert all(0.5 <= value < 0.5001 for value in releases.sensitivities[1:])
+    assert (releases.noises, releases.sensitivities) == ([found.count.noise_multiplier], [1.0])
+    assert len(asked) == found.steps
+    assert all(0.5 <= stddev / found.noise_multiplier < 0.5001 for stddev in asked)
     assert found.event == events.Composed(
         found.count.event, events.Repeated(events.Gaussian(found.noise_multiplier), found.steps)
     )
@@ -147,6 +156,7 @@ def test_noise_is_isotropic_in_what_sums_to_zero_over_the_classes(classes: int) 
 
 def test_plans_side_by_side_do_as_they_do_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     recorded(monkeypatch)
+    without_noise(monkeypatch)
     draws = numpy.random.default_rng(1)
     rows, labels = draws.normal(size=(40, 6)), draws.integers(4, size=40)
     plans = [plan(), plan(clip_norm=0.2, learning_rate=9.0)]

@@ -31,8 +31,8 @@ from hush import Rng, TrainingPlan, events, fit
 from hush.audit import AuditResult, WhiteBox, WhiteBoxAudit, audit_neighbours
 from hush.errors import NotIsolated
 from hush.gradients import clipping
+from hush.gradients.noise import NoiseSource
 from hush.training import PrivateGradients, feed
-from hush.training.noise import NoiseSource
 
 DELTA = 1e-5
 

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from hush import Rng
-from hush.training.noise import NoiseSource
-from hush.training.normals import _MOST
+from hush.gradients.noise import NoiseSource
+from hush.gradients.normals import _MOST
 
 STDDEV = 2.5
 COUNT = 1_000_000

@@ -16,9 +16,9 @@ from torch.utils.data import Subset, TensorDataset
 
 from hush import Budget, Ledger, Rng, accounting, events
 from hush.errors import BudgetExceeded, InvalidValue, ResumeRefused, UnreadableFile
+from hush.gradients.noise import NoiseSource
 from hush.training import AdaptiveClipping, PrivateGradients, Progress, Run, TrainingPlan, fit
 from hush.training.checkpoint import CHECKPOINT_FILE, read
-from hush.training.noise import NoiseSource
 
 Make = Callable[..., TrainingPlan]
 

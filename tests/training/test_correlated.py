@@ -11,9 +11,9 @@ from torch import Tensor
 
 from hush import Rng, accounting
 from hush.errors import InvalidValue
+from hush.gradients.noise import NoiseSource, grid_of
 from hush.training.correlated import CorrelatedNoise, event_of, for_plan
 from hush.training.matrix_factorization import BandedStrategy
-from hush.training.noise import NoiseSource, grid_of
 from hush.training.plan import TrainingPlan
 
 STRATEGY = BandedStrategy.square_root(steps=12, bands=4, min_separation=5, participations=3)

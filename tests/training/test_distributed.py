@@ -165,7 +165,7 @@ def test_each_process_draws_its_part_of_the_noise_alone(two: Found) -> None:
 
 
 def test_secure_noise_lies_on_the_grid(two: Found) -> None:
-    from hush.training.noise import grid_of
+    from hush.gradients.noise import grid_of
 
     stddev = worker.MULTIPLIER * worker.CLIP_NORM
     steps = two.tensors["noise/secure"] * stddev / grid_of(stddev)

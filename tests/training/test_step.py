@@ -17,9 +17,9 @@ from hush import Budget, Ledger, Rng, accounting, events
 from hush.errors import BudgetExceeded, InvalidValue, UnplannedBatch
 from hush.gradients import clipped_sum
 from hush.gradients.memory import peak_bytes
+from hush.gradients.noise import NoiseSource
 from hush.training import AdaptiveClipping, Lot, PrivateGradients, TrainingPlan
 from hush.training.lots import augmented, padded
-from hush.training.noise import NoiseSource
 
 Make = Callable[..., TrainingPlan]
 Gradients = dict[str, Tensor]

@@ -1,15 +1,11 @@
 """A softmax on fixed features by full-batch noisy gradient descent: exact accounting, no noise from the dimension.
 
-Rows have length at most 1, and so the gradient of one row, (p - y) x^T, is clipped by its length |p - y| |x| without
-ever being formed: a step is two matrix products. The noise of all steps together is one Gaussian mechanism [dong22,
-Cor. 3.3]; noise on a logit does not grow with the number of columns. What is made of the noisy sums (step sizes,
-momentum) costs nothing.
+Rows have length at most 1 and their gradients are clipped (`softmax_sums`). The noise of all steps together is one
+Gaussian mechanism [dong22, Cor. 3.3]; noise on a logit does not grow with the number of columns. What is made of the
+noisy sums (step sizes, momentum) costs nothing.
 
-p - y sums to zero over the classes, and only differences of logits matter: weights, sums and noise are kept in
-classes - 1 orthonormal contrasts of the classes, which takes half of the work off for two classes.
-
-Rows of float32 stay float32, for they may be gigabytes; sums are kept in float64. The privacy of rounding is not
-covered then (docs/sharp-edges.md).
+Noise is that of gradients, on a grid (`hush.gradients.noise`). The privacy of rounding in sums of float32 is not
+covered (docs/sharp-edges.md).
 """
 
 from __future__ import annotations
@@ -17,24 +13,27 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy
 from numpy.typing import NDArray
-from scipy.linalg import helmert
+from scipy.sparse import diags_array, issparse
 
-from hush import accounting, events, mechanisms
+from hush import accounting, events
 from hush.errors import Unreachable
 from hush.linear.counting import Count, split_gaussian
+from hush.linear.softmax_sums import clipped_sums, contrasts_of, in_parts, lengths_of
 from hush.privacy import Budget, Relation
 from hush.rng import Rng
+
+if TYPE_CHECKING:
+    from hush.gradients.noise import NoiseSource
 
 Floats = NDArray[numpy.float64]
 MOMENTUM, WARM_UP, LAST_RATE = 0.9, 5, 0.1
 RATE = 0.018  # the learning rate over mu and the number of rows: found on CIFAR-10 and Fashion-MNIST pictures
 MOST_RATE = 2_000.0
 _MARGIN = 1e-6
-_AT_ONCE, _CACHED = 4_096, 512  # rows
 _SAFE = 1 - 1e-9
 
 
@@ -110,21 +109,23 @@ def descend(rows: Any, labels: NDArray[numpy.int64], num_classes: int, plans: Se
 
     Each run is a release of its own, and so they cost their sum. A plan's weights alone cost what that plan says.
     """
-    steps = plans[0].steps
-    contrasts = helmert(num_classes).astype(rows.dtype)
+    from hush.gradients.noise import NoiseSource  # loads torch
+
+    steps, source = plans[0].steps, NoiseSource(rng, secure=True)
+    contrasts = contrasts_of(num_classes, rows.dtype)
     sizes = [float(rows.shape[0]) if plan.count is None else plan.count.release(rows.shape[0], rng) for plan in plans]
     rates = numpy.array([plan.rate(size) / size for plan, size in zip(plans, sizes, strict=True)])[:, None, None]
-    weights = numpy.zeros((len(plans), rows.shape[1], num_classes - 1), dtype=rows.dtype)
+    weights = numpy.zeros((len(plans), num_classes - 1, rows.shape[1]), dtype=rows.dtype)
     speed = numpy.zeros_like(weights)
-    lengths = _lengths(rows)
+    parts, clips = in_parts(rows, labels), [plan.clip_norm for plan in plans]
     for step in range(steps):
-        ahead, clips = weights + MOMENTUM * speed, [plan.clip_norm for plan in plans]
-        sums = _clipped_sums(rows, lengths, labels, ahead, contrasts, clips)
-        noisy = numpy.stack([_noisy(one, plan, rng) for one, plan in zip(sums, plans, strict=True)])
+        sums = clipped_sums(parts, weights + MOMENTUM * speed, contrasts, clips)
+        for one, plan in zip(sums, plans, strict=True):
+            _add_noise(one, plan, source)
         pace = rates * _shape(step, steps) * (1 - MOMENTUM)
-        speed = (MOMENTUM * speed - pace * noisy).astype(rows.dtype)
+        speed = (MOMENTUM * speed - pace * sums).astype(rows.dtype)
         weights = weights + speed
-    return weights @ contrasts
+    return (contrasts.T @ weights).transpose(0, 2, 1)
 
 
 def _shape(step: int, steps: int) -> float:
@@ -133,68 +134,12 @@ def _shape(step: int, steps: int) -> float:
     return min(1.0, (step + 1) / WARM_UP) * fall
 
 
-def _noisy(total: Floats, plan: HeadPlan, rng: Rng) -> Floats:
-    if isinstance(plan.event, events.NotPrivate):
-        return total
-    contribution = plan.clip_norm * (1 + _MARGIN)
-    return numpy.asarray(
-        mechanisms.gaussian(total, sensitivity=contribution, noise_multiplier=plan.noise_multiplier, rng=rng)
-    )
-
-
-def _lengths(rows: Any) -> Any:
-    """The rows' lengths, for clipping. In float32 the sum of thousands of squares would come out too small."""
-    from scipy.sparse import issparse
-
-    if issparse(rows):
-        squares = rows.power(2).sum(axis=1, dtype=numpy.float64)
-    else:
-        squares = numpy.einsum("ij,ij->i", rows, rows, dtype=numpy.float64)
-    return numpy.sqrt(numpy.asarray(squares)).ravel()
-
-
-def _clipped_sums(
-    rows: Any, lengths: Floats, labels: Any, weights: Any, contrasts: Any, clip_norms: Sequence[float]
-) -> Floats:
-    """The sum of the clipped gradients for each plan: (plans, columns, contrasts), as the weights are."""
-    runs, columns, width = weights.shape
-    flat = numpy.ascontiguousarray(weights.transpose(1, 0, 2).reshape(columns, -1))
-    total = numpy.zeros((runs * width, columns))
-    clips = numpy.asarray(clip_norms)
-    for start in range(0, rows.shape[0], _AT_ONCE):
-        part = slice(start, start + _AT_ONCE)
-        of_part = _dense_sum if isinstance(rows, numpy.ndarray) and rows.flags.writeable else _plain_sum
-        total += of_part(rows[part], lengths[part], labels[part], flat, contrasts, clips)
-    return total.reshape(runs, width, columns).transpose(0, 2, 1)
-
-
-def _plain_sum(rows: Any, lengths: Floats, labels: Any, flat: Any, contrasts: Any, clips: Floats) -> Any:
-    slopes = _slopes(numpy.asarray(rows @ flat), lengths, labels, contrasts, clips)
-    return (rows.T @ slopes.astype(rows.dtype)).T
-
-
-def _dense_sum(rows: Any, lengths: Floats, labels: Any, flat: Any, contrasts: Any, clips: Floats) -> Any:
-    """The same by few rows at once, which stay in the cache: two to four times quicker than numpy's products."""
+def _add_noise(total: Floats, plan: HeadPlan, source: NoiseSource) -> None:
     import torch
 
-    weights = torch.from_numpy(flat)
-    total = torch.zeros(flat.shape[1], flat.shape[0], dtype=weights.dtype)
-    for start in range(0, len(rows), _CACHED):
-        part = slice(start, start + _CACHED)
-        block = torch.from_numpy(rows[part])
-        slopes = _slopes((block @ weights).numpy(), lengths[part], labels[part], contrasts, clips)
-        total.addmm_(torch.from_numpy(slopes.astype(rows.dtype, copy=False)).T, block)
-    return total.numpy()
-
-
-def _slopes(scores: Any, lengths: Floats, labels: Any, contrasts: Any, clips: Floats) -> Any:
-    """p - y of each row and plan, in contrasts, shortened so that the gradient is no longer than the clip norm."""
-    chances = _softmax(scores.reshape(-1, len(contrasts)) @ contrasts)  # one row for each row and plan
-    chances[numpy.arange(len(chances)), labels.repeat(len(clips))] -= 1
-    slopes = (chances @ contrasts.T).reshape(len(scores), len(clips), -1)
-    sizes = numpy.sqrt(numpy.einsum("nrc,nrc->nr", slopes, slopes)) * lengths[:, None]
-    slopes *= numpy.minimum(1.0, clips / numpy.maximum(sizes, 1e-30))[:, :, None]
-    return slopes.reshape(len(scores), -1)
+    if not isinstance(plan.event, events.NotPrivate):
+        contribution = plan.clip_norm * (1 + _MARGIN)
+        source.add({"sum": torch.from_numpy(total)}, plan.noise_multiplier * contribution)
 
 
 def _stable_rate(rows: Any) -> float:
@@ -214,16 +159,8 @@ def _stable_rate(rows: Any) -> float:
 
 def within_norm(rows: Any, norm: float) -> Any:
     """The rows divided by `norm`, those that are longer shortened to length 1; dense or sparse, the dtype kept."""
-    factors = 1 / numpy.maximum(norm, _lengths(rows) * (1 + 1e-7))
+    factors = 1 / numpy.maximum(norm, lengths_of(rows) * (1 + 1e-7))
     if numpy.all(factors == 1):
         return rows
-    from scipy.sparse import diags_array, issparse
-
     factors = factors.astype(rows.dtype)
     return (diags_array(factors) @ rows).tocsr() if issparse(rows) else rows * factors[:, None]
-
-
-def _softmax(logits: Any) -> Any:
-    less = logits - logits.max(axis=1, keepdims=True)
-    powers = numpy.exp(numpy.maximum(less, -60.0, out=less))  # smaller ones would be denormal, and slow
-    return powers / powers.sum(axis=1, keepdims=True)

@@ -21,10 +21,10 @@ from torch import Tensor
 from hush import _check
 from hush.errors import InvalidValue
 from hush.events import MatrixGaussian
+from hush.gradients.noise import NoiseSource, add_on_grid, add_plain, flat, hold_in_range, write_back
 from hush.rng import Rng
 from hush.sampling import OrderedPasses
 from hush.training.matrix_factorization import BandedStrategy
-from hush.training.noise import NoiseSource, add_on_grid, add_plain, flat, hold_in_range, write_back
 
 if TYPE_CHECKING:
     from hush.training.plan import TrainingPlan

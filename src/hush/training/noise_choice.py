@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from torch import Tensor
 
+from hush.gradients.noise import NoiseSource
 from hush.rng import Rng
 from hush.training.correlated import for_plan
-from hush.training.noise import NoiseSource
 
 if TYPE_CHECKING:
     from hush.training.plan import TrainingPlan

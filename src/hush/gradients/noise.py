@@ -22,8 +22,8 @@ from torch import Tensor
 
 from hush import _check
 from hush.errors import InvalidValue
+from hush.gradients.normals import NormalStream, Piece
 from hush.rng import Rng
-from hush.training.normals import NormalStream, Piece
 
 GRID_BITS = 16  # the standard deviation is 2^16 to 2^17 steps of the grid
 _RANGE_BITS = 50  # sums beyond 2^50 steps of the grid are held there: more would not be exact in 53 bits

@@ -18,8 +18,8 @@ from torch import Tensor
 
 from hush import Rng
 from hush.errors import InvalidValue
-from hush.training.noise import GRID_BITS, NoiseSource, add_noise, grid_of
-from hush.training.normals import _MOST, _WORDS, NormalStream, _Tail
+from hush.gradients.noise import GRID_BITS, NoiseSource, add_noise, grid_of
+from hush.gradients.normals import _MOST, _WORDS, NormalStream, _Tail
 
 P32, P64 = _WORDS[torch.float32].tail, _WORDS[torch.float64].tail
 BOTH = pytest.mark.parametrize("secure", [False, True], ids=["plain", "secure"])
