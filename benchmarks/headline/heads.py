@@ -16,7 +16,7 @@ from benchmarks.headline.data import pictures
 from benchmarks.headline.result import DELTA, SEEDS, Result, cost
 from hush import Rng, events
 from hush.cli.feature_recipes import FeatureRecipe, recipe
-from hush.features import PrivateTransformer, WhitenedPatches
+from hush.features import Patches, PrivateTransformer
 from hush.linear import PrivateSoftmaxHead, softmax_head
 
 EPSILONS = (0.5, 1.0, 2.0, 3.0, 8.0)
@@ -95,7 +95,7 @@ def run(
 def _few_filters(chosen: FeatureRecipe, seed: int | None) -> list[Any]:
     found = chosen.make(seed)
     for one in found:
-        if isinstance(one, WhitenedPatches):
+        if isinstance(one, Patches):
             one.set_params(num_filters=MOST_FILTERS, num_directions=MOST_FILTERS)
     return found
 

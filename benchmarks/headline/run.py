@@ -42,8 +42,8 @@ def jobs(epsilon: float | None = None) -> list[tuple[str, str, Job]]:
     if epsilon is not None:
         return found
     for row, names in (
-        ("3-scatter-linear", ("mnist-features", "fashion-features", "cifar-scattering")),
-        ("4-patches", ("mnist-patches", "fashion-patches", "cifar-patches")),
+        ("3-scatter-linear", ("mnist-scattering", "fashion-scattering", "cifar-scattering")),
+        ("4-patches", ("mnist-features", "fashion-features", "cifar-patches")),
     ):
         for name in names:
             dataset = heads.recipe(name).data

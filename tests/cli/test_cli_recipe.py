@@ -32,7 +32,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         source="none", licence="none",
     )  # fmt: skip
     monkeypatch.setattr("hush.data.load", lambda name, folder=None: stripes)
-    made = feature_recipes._patches(8, 3, 2, mirror=False)
+    made = feature_recipes._patches(8, patch_size=3, cells=2, mirror=False)
     monkeypatch.setitem(feature_recipes.RECIPES, "stripes", feature_recipes.FeatureRecipe("stripes", made, 80, 1.0))
 
 
@@ -48,7 +48,7 @@ def test_it_learns_charges_everything_and_can_be_loaded(tmp_path: Path, capsys: 
     assert facts["epsilon"] <= 2.0
     rows = Ledger(out / "ledger.db").account("training").rows()
     charged = [row.event for row in rows if row.kind == "charge"]
-    assert len(charged) == 3  # patches, scaler, softmax
+    assert len(charged) == 2  # scaler, softmax: patches read nothing
     whole = accounting.guarantee(Ledger(out / "ledger.db").account("training").event, delta=1e-5)
     assert whole.epsilon == pytest.approx(facts["epsilon"], rel=1e-6)
     head, pipeline = linear.load(out), features.load(out / "features.safetensors")
@@ -98,7 +98,7 @@ def test_the_report_shows_every_charge_and_an_edited_run_has_none(
     capsys.readouterr()
     assert main.run(["report", str(out), "--json"]) == 0
     ledger = json.loads(capsys.readouterr().out)["ledger"]
-    assert (len([row for row in ledger["rows"] if row["kind"] == "charge"]), ledger["other_rows"]) == (3, 0)
+    assert (len([row for row in ledger["rows"] if row["kind"] == "charge"]), ledger["other_rows"]) == (2, 0)
     facts = json.loads((out / "run.json").read_text())
     facts["settings"]["spent"], facts["event"] = None, facts["charged"]
     event = events.from_dict(facts["event"])

@@ -142,18 +142,21 @@ def test_mirror_images_have_the_same_features() -> None:
     assert not numpy.allclose(plain.transform(x), plain.transform(x.flip(-1)), atol=1e-2)
 
 
-def test_the_features_are_those_of_one_patch_after_another() -> None:
+@pytest.mark.parametrize("contrast", [0.0, 0.4])
+def test_the_features_are_those_of_one_patch_after_another(contrast: float) -> None:
     x = pictures(2, 3)
-    model = WhitenedPatches(**SMALL, mirror=False, threshold=0.1, random_state=0).fit(x)
+    model = WhitenedPatches(**SMALL, mirror=False, threshold=0.1, contrast=contrast, random_state=0).fit(x)
     whitening, filters = model.whitening_.numpy(), model.filters_.numpy()
     answers = numpy.zeros((2, 6, 6, 6))
     for row, down, across in numpy.ndindex(2, 6, 6):
         patch = x[row, 0, down : down + 3, across : across + 3].numpy().ravel()
         patch = patch - patch.mean()
-        white = patch / (numpy.linalg.norm(patch) + 0.3) @ whitening
-        answers[row, :, down, across] = filters @ (white / numpy.linalg.norm(white))
+        white, length = patch @ whitening, numpy.linalg.norm(patch)
+        answers[row, :, down, across] = filters @ (white / numpy.linalg.norm(white)) * length / (length + contrast)
     signs = numpy.stack([numpy.maximum(answers - 0.1, 0), numpy.maximum(-answers - 0.1, 0)], axis=1)
-    cells = signs.reshape(2, 2, 6, 2, 3, 2, 3).mean(axis=(4, 6))
+    hills = numpy.exp(-0.5 * ((numpy.arange(6) - numpy.array([[1.0], [4.0]])) / 1.5) ** 2)
+    hills /= hills.sum(axis=1, keepdims=True)
+    cells = numpy.einsum("nsfij,ai,bj->nsfab", signs, hills, hills)
     found = next(model._all(x))
     assert numpy.allclose(found.flatten(1), numpy.sqrt(cells).reshape(2, -1), atol=1e-5)
     mixed = numpy.einsum("af,nac->nfc", model.mixing_.numpy(), found.numpy())
@@ -182,7 +185,7 @@ def test_the_first_directions_may_be_kept_alone() -> None:
 
 def test_whitening_makes_patches_white() -> None:
     x = pictures(500, 4)
-    model = WhitenedPatches(**SMALL, noise_multiplier=0.01, random_state=0).fit(x)
+    model = WhitenedPatches(**SMALL, ridge=0.05, noise_multiplier=0.01, random_state=0).fit(x)
     white = model._patches(x, 3).transpose(1, 2).flatten(0, 1) @ model.whitening_
     moments = (white.T @ white / len(white)).numpy()
     values = numpy.linalg.eigvalsh(moments)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy
 import pytest
+import torch
 
 from hush.data import Category, Number, Schema
 from hush.errors import InvalidValue
-from hush.features import HashedNGrams, PublicBins
+from hush.features import HashedNGrams, Patches, PrivateTransformer, PublicBins
 from hush.features.dead_leaves import dead_leaves
 
 
@@ -24,6 +25,34 @@ def test_counts_are_rooted_and_pairs_of_words_count() -> None:
     values = sorted(set(numpy.round(row.data / row.data.min(), 4)))
     assert values == [1.0, 1.7321, 2.0]  # "c" and "b c" once, "b b" three times, "b" four times
     assert HashedNGrams(2**20, longest=1).transform(["b b b b c"]).nnz == 2
+
+
+def test_words_after_a_negation_are_other_words_up_to_the_end_of_the_clause() -> None:
+    plain, marked = HashedNGrams(2**20, longest=1), HashedNGrams(2**20, longest=1, negations=True)
+    texts = ["It's funny.", "It isn't very funny.", "Not so, but funny", "NEVER FUNNY", "no a b c d funny"]
+    funny = plain.transform(["funny"]).indices[0]
+    assert [bool(row[0, [funny]].sum() > 0) for row in plain.transform(texts)] == [True] * 5
+    assert [bool(row[0, [funny]].sum() > 0) for row in marked.transform(texts)] == [True, False, True, False, True]
+    assert (marked.transform(["a fine film"]) != plain.transform(["a fine film"])).nnz == 0
+
+
+def test_patches_read_nothing_but_the_shape() -> None:
+    draws = torch.Generator().manual_seed(0)
+    one, other = (torch.rand(count, 1, 12, 12, generator=draws) for count in (3, 40))
+    first, second = (Patches(8, patch_size=3, cells=2).fit(x) for x in (one, other))
+    assert (first.transform(other) == second.transform(other)).all()
+    assert numpy.allclose(first.transform(other)[:1], first.transform(other[:1]), atol=1e-6)
+    assert not isinstance(first, PrivateTransformer)
+    with pytest.raises(InvalidValue, match="as in fit"):
+        first.transform(torch.rand(2, 1, 12, 16))
+    for name, wrong in (("overlap", 0.0), ("ridge", -1.0), ("contrast", -0.1), ("threshold", float("nan"))):
+        with pytest.raises(InvalidValue, match=name):
+            Patches(8, patch_size=3, cells=2, **{name: wrong}).fit(one)
+
+
+def test_a_large_ridge_leaves_patches_as_they_are() -> None:
+    model = Patches(8, patch_size=3, cells=2, ridge=1e9).fit(torch.rand(2, 1, 12, 12))
+    assert torch.allclose(model.whitening_ * 1e9**0.5, torch.eye(9), atol=1e-3)
 
 
 def test_one_text_instead_of_a_list_is_refused() -> None:

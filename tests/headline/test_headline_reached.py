@@ -61,7 +61,7 @@ def test_kept_epsilons_are_those_of_the_networks_plans(setting: networks.Setting
 def test_kept_epsilons_are_those_of_the_recipes(name: str) -> None:
     chosen = RECIPES[name]
     paid = events.Composed(*(one.event() for one in chosen.make(0) if isinstance(one, PrivateTransformer)))
-    row = "4-patches" if name.endswith("patches") else "3-scatter-linear"
+    row = "3-scatter-linear" if name.endswith("scattering") else "4-patches"
     for epsilon, found in zip(heads.EPSILONS, kept(row, chosen.data), strict=True):
         agree(found, events.Composed(paid, heads._head(epsilon, paid, chosen).plan().event))
 

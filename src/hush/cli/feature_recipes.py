@@ -11,7 +11,7 @@ from typing import Any
 
 from hush.errors import InvalidValue
 
-PATCH_NOISE, SCALE_NOISE = 30.0, 20.0
+SCATTERING_NOISE, PATCH_NOISE = 20.0, 40.0  # of the mean that is taken off the rows
 
 
 @dataclass(frozen=True)
@@ -24,25 +24,11 @@ class FeatureRecipe:
     clip_norm: float
 
 
-def _patches(
-    num_filters: int, patch_size: int, cells: int, mirror: bool, num_directions: int | None = None
-) -> Callable[[int | None], list[Any]]:
+def _patches(num_filters: int, **settings: Any) -> Callable[[int | None], list[Any]]:
     def make(seed: int | None) -> list[Any]:
-        from hush.features import PrivateScaler, WhitenedPatches
+        from hush.features import Patches, PrivateScaler
 
-        second = None if seed is None else seed + 1_000_000
-        return [
-            WhitenedPatches(
-                num_filters,
-                num_directions=num_directions,
-                patch_size=patch_size,
-                cells=cells,
-                mirror=mirror,
-                noise_multiplier=PATCH_NOISE,
-                random_state=seed,
-            ),
-            PrivateScaler(SCALE_NOISE, with_std=False, random_state=second),
-        ]
+        return [Patches(num_filters, **settings), PrivateScaler(PATCH_NOISE, with_std=False, random_state=seed)]
 
     return make
 
@@ -53,23 +39,25 @@ def _scattering(num_directions: int | None) -> Callable[[int | None], list[Any]]
 
         return [
             Scattering(mix=True, num_directions=num_directions),
-            PrivateScaler(SCALE_NOISE, with_std=False, random_state=seed),
+            PrivateScaler(SCATTERING_NOISE, with_std=False, random_state=seed),
         ]
 
     return make
 
 
-_STEPS, _CLIP_NORM = 80, 1.0
+_DIGITS = _patches(
+    256, num_directions=128, patch_size=5, cells=6, overlap=0.6, threshold=0.5, contrast=0.3, ridge=1e3, mirror=False
+)  # fmt: skip
+_CLOTHES = _patches(512, num_directions=256, patch_size=5, cells=4)
+_PHOTOGRAPHS = _patches(1024, num_directions=512, patch_size=5)
+_STEPS = 80
 RECIPES = {
-    name: FeatureRecipe(data, make, _STEPS, _CLIP_NORM)
-    for name, data, make in (
-        ("mnist-features", "mnist", _scattering(None)),
-        ("fashion-features", "fashion-mnist", _scattering(None)),
-        ("cifar-patches", "cifar10", _patches(1024, 6, 3, mirror=True, num_directions=512)),
-        ("mnist-patches", "mnist", _patches(256, 7, 4, mirror=False, num_directions=256)),
-        ("fashion-patches", "fashion-mnist", _patches(512, 5, 4, mirror=True, num_directions=256)),
-        ("cifar-scattering", "cifar10", _scattering(120)),
-    )
+    "mnist-features": FeatureRecipe("mnist", _DIGITS, _STEPS, 0.5),
+    "fashion-features": FeatureRecipe("fashion-mnist", _CLOTHES, _STEPS, 0.5),
+    "cifar-patches": FeatureRecipe("cifar10", _PHOTOGRAPHS, _STEPS, 0.5),
+    "mnist-scattering": FeatureRecipe("mnist", _scattering(None), _STEPS, 1.0),
+    "fashion-scattering": FeatureRecipe("fashion-mnist", _scattering(None), _STEPS, 1.0),
+    "cifar-scattering": FeatureRecipe("cifar10", _scattering(120), _STEPS, 1.0),
 }
 
 

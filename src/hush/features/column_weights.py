@@ -2,7 +2,7 @@
 
 Words that are in every text tell little and take most of a row's length. One sum is released with Gaussian noise: that
 of s(x), where s is the square of a row of length 1, entry by entry, shortened to 1/10. Columns are then divided by the
-root of their sum. Sums that the noise hides count as three times its spread, which treats all rare columns alike.
+root of their sum. Sums that the noise hides count as its spread, which treats all rare columns alike.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_array, check_is_fitted
 from hush.features.private_transformer import Account, PrivateTransformer, as_in_fit
 
 _MOST = 0.1  # the length of a row of squares: of a text of a hundred different words or more
-_SEEN = 3.0  # spreads of the noise that a sum must reach to be told from 0
+_SEEN = 1.0  # spreads of the noise that a sum must reach to be told from 0
 
 
 class PrivateColumnWeights(PrivateTransformer):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -12,6 +13,11 @@ from sklearn.preprocessing import normalize
 
 from hush import _check
 from hush.errors import InvalidValue
+
+_WORD = re.compile(r"\w+")  # words of one letter too, as in "I" or "a"
+_CLAUSE = re.compile(r"[.,;:!?()\"]")
+_NEGATIONS = frozenset({"not", "no", "never", "nor", "cannot", "without", "hardly"})
+_REACH = 4  # words after a negation
 
 
 class HashedNGrams(TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -26,12 +32,17 @@ class HashedNGrams(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         num_buckets: Columns. Different words that share one are told apart no more.
         longest: Words in the longest run.
         lowercase: Whether capital letters count as small ones.
+        negations: Whether a word that follows an English negation in its clause is another word than by itself, as
+            "funny" in "not very funny" [pang02].
     """
 
-    def __init__(self, num_buckets: int = 2**18, *, longest: int = 2, lowercase: bool = True) -> None:
+    def __init__(
+        self, num_buckets: int = 2**18, *, longest: int = 2, lowercase: bool = True, negations: bool = False
+    ) -> None:
         self.num_buckets = num_buckets
         self.longest = longest
         self.lowercase = lowercase
+        self.negations = negations
 
     def fit(self, X: Iterable[str], y: object = None) -> HashedNGrams:
         """Nothing is learned; the settings are checked."""
@@ -54,7 +65,8 @@ class HashedNGrams(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             n_features=_check.whole("num_buckets", self.num_buckets, least=2),
             ngram_range=(1, _check.whole("longest", self.longest)),
             lowercase=self.lowercase,
-            token_pattern=r"(?u)\b\w+\b",  # words of one letter too, as in "I" or "a"
+            tokenizer=_negated if self.negations else _WORD.findall,
+            token_pattern=None,
             alternate_sign=False,
             norm=None,
             dtype=numpy.float32,
@@ -65,3 +77,18 @@ class HashedNGrams(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.input_tags.string, tags.input_tags.two_d_array, tags.requires_fit = True, False, False
         return tags
+
+
+def _negated(text: str) -> list[str]:
+    """The words of a text, those after a negation marked.
+
+    >>> _negated("It isn't very funny, but short")
+    ['It', 'is', 'not', 'not_very', 'not_funny', 'but', 'short']
+    """
+    words = []
+    for clause in _CLAUSE.split(text.replace("n't", " not")):
+        reach = 0
+        for word in _WORD.findall(clause):
+            words.append(f"not_{word}" if reach else word)
+            reach = _REACH if word.lower() in _NEGATIONS else max(0, reach - 1)
+    return words

@@ -1,11 +1,10 @@
-"""Pictures by their whitened patches: one layer of fixed filters, a rectifier, and means over cells.
+"""Pictures by their patches: one layer of fixed filters, a rectifier, and means under hills.
 
 Patches of photographs and of handwriting are mostly alike: slow changes of light. Whitening takes that off, after which
 the answers of a few hundred filters, rectified and averaged over parts of the picture, tell classes apart with a linear
-model almost as well as a trained network does [coates11, thiry21]. There the filters are patches of
-the training pictures. Here they are patches of pictures of nothing (`dead_leaves`), so that one small matrix is all
-that is learned from private pictures: the second moments of patches. A picture adds the mean of p p^T over its patches
-p, whose lengths are at most 1: a matrix of Frobenius norm at most 1.
+model almost as well as a trained network does [coates11, thiry21]. There the filters and the whitening come from the
+training pictures. Here both come from pictures of nothing (`dead_leaves`), so that nothing is read from anybody's; in
+`whitened_patches` the whitening is learned from private pictures.
 
 Answers of different filters are much alike too, and are mixed at no cost (`evened`).
 """
@@ -18,6 +17,7 @@ from typing import Any
 import numpy
 import torch
 from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 from torch.nn import functional
@@ -26,32 +26,38 @@ from hush import _check
 from hush.errors import InvalidValue
 from hush.features.dead_leaves import dead_leaves
 from hush.features.evened import mixing
-from hush.features.private_transformer import Account, PrivateTransformer
 
 _CONTRAST = 0.3  # added to the length of a patch: patches that are nearly flat stay short
-_RIDGE = 0.05  # of the mean eigenvalue, added to all of them before whitening
 _LIVELY = 0.4  # the shortest patch that becomes a filter
 _SPACING = 3  # of the patches, down and across, whose second moments are summed
 _PICTURES = 500  # of nothing, whose patches become filters
+_MOMENTS = 1_000  # of nothing, whose patches' second moments whiten
 _FLAT = 1e-4  # whitened patches shorter than this are not lengthened to 1
 _FITTED_AT_ONCE, _PLACES_AT_ONCE, _FILTERS_AT_ONCE = 500, 1_500, 256
 
 
-class WhitenedPatches(PrivateTransformer):
+class Patches(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Pictures (rows, channels, height, width) -> rows of features, for a linear model after `PrivateScaler`.
+
+    Each picture is looked at alone, so that nothing is spent: there is no event.
+
+    >>> Patches(8, patch_size=3, cells=2).fit_transform(torch.rand(2, 1, 12, 12)).shape
+    (2, 32)
 
     Args:
         num_filters: How many filters; each gives two answers (of either sign) in each cell.
         patch_size: Pixels a side of a patch.
-        cells: Cells a side that the answers are averaged over.
+        cells: Cells a side that the answers are averaged over, under a hill around each cell's middle.
+        overlap: How wide a hill is: its standard deviation over the side of a cell.
         num_directions: How many directions of the answers are kept for each cell. None: all, two for each filter (one
             if `mirror`).
         threshold: Answers of less than this count as 0.
+        contrast: Patches of this length (less their mean) count half, and flatter ones less. 0: all count alike.
+        ridge: Of the mean eigenvalue of the patches' second moments, added to all of them before whitening. Large ones
+            leave patches as they are.
         mirror: Whether a picture and its mirror image are the same thing, as in photographs and not in digits. Then
             half of the filters are mirror images of the others, and a picture's features are those of both.
-        noise_multiplier: Of the released matrix; it costs 1 / noise_multiplier^2 in mu^2.
         dictionary_seed: A public number that the filters are made from.
-        random_state: A seed for tests; never release such a fit. None is fresh entropy.
     """
 
     def __init__(
@@ -60,41 +66,46 @@ class WhitenedPatches(PrivateTransformer):
         *,
         patch_size: int = 6,
         cells: int = 3,
+        overlap: float = 0.5,
         num_directions: int | None = None,
         threshold: float = 0.2,
+        contrast: float = 0.0,
+        ridge: float = 0.5,
         mirror: bool = True,
-        noise_multiplier: float = 30.0,
         dictionary_seed: int = 0,
-        random_state: int | None = None,
     ) -> None:
         self.num_filters = num_filters
         self.patch_size = patch_size
         self.cells = cells
+        self.overlap = overlap
         self.num_directions = num_directions
         self.threshold = threshold
+        self.contrast = contrast
+        self.ridge = ridge
         self.mirror = mirror
-        self.noise_multiplier = noise_multiplier
         self.dictionary_seed = dictionary_seed
-        self.random_state = random_state
 
-    def fit(self, X: Any, y: object = None, account: Account | None = None) -> WhitenedPatches:
-        """Release the second moments of patches; `account` is charged before any noise is drawn."""
-        pictures = self._checked(X)
-        rng = self._begin(account)
-        channels = pictures.shape[1]
-        width = channels * self.patch_size**2
-        moments = self._noisy_moments(self._second_moments(pictures), rng)
+    def fit(self, X: Any, y: object = None) -> Patches:
+        """Nothing is learned from X but its shape: pictures of nothing of that shape are looked at."""
+        shape = tuple(int(size) for size in self._checked(X).shape[1:])
+        nothing = dead_leaves(_MOMENTS, max(shape[1:]), shape[0], self.dictionary_seed + 1)
+        self._prepare(self._second_moments(nothing), shape)
+        return self
+
+    def _prepare(self, moments: NDArray[numpy.float64], shape: tuple[int, ...]) -> None:
+        """Whitening by these second moments, filters, and how answers are mixed."""
+        channels, width = shape[0], len(moments)
         if self.mirror:  # the moments of mirror images too: whitening then treats both sides alike
             turned = numpy.arange(width).reshape(channels, self.patch_size, self.patch_size)[..., ::-1].ravel()
             moments = (moments + moments[numpy.ix_(turned, turned)]) / 2
-        self.whitening_ = _whitening(torch.from_numpy(moments))
+        self.whitening_ = _whitening(torch.from_numpy(moments), self.ridge)
         self.filters_ = self._filters(channels)
-        self.picture_shape_ = tuple(int(size) for size in pictures.shape[1:])
-        self.mixing_ = mixing(self._all, self.picture_shape_, seed=self.dictionary_seed + 1, kept=self.num_directions)
-        return self
+        self.picture_shape_ = shape
+        self.mixing_ = mixing(self._all, shape, seed=self.dictionary_seed + 1, kept=self.num_directions)
 
     @torch.no_grad()
     def _second_moments(self, pictures: Tensor) -> NDArray[numpy.float64]:
+        """The sum over pictures of the mean of p p^T over their patches p: of each, of Frobenius norm at most 1."""
         total: Any = 0.0
         for part in pictures.split(_FITTED_AT_ONCE):
             patches = self._patches(part, _SPACING)  # (rows, width, places)
@@ -141,12 +152,18 @@ class WhitenedPatches(PrivateTransformer):
 
     def _all(self, pictures: Tensor) -> Iterator[Tensor]:
         """Answers (rows, two signs of all filters, cells x cells) of a few pictures after another."""
-        side = [int(size) - self.patch_size + 1 for size in pictures.shape[2:]]
-        places = side[0] * side[1]
-        every = torch.eye(places).reshape(-1, 1, *side)
-        pool = functional.adaptive_avg_pool2d(every, self.cells).flatten(1).T.contiguous()  # (cells x cells, places)
-        for part in pictures.split(max(1, _PLACES_AT_ONCE // places)):
+        down, across = (self._hills(int(size) - self.patch_size + 1) for size in pictures.shape[2:])
+        pool = torch.einsum("ai,bj->abij", down, across).flatten(0, 1).flatten(1).contiguous()  # (cells^2, places)
+        for part in pictures.split(max(1, _PLACES_AT_ONCE // pool.shape[1])):
             yield self._answers(part, pool)
+
+    def _hills(self, places: int) -> Tensor:
+        """Weights (cells, places) that average under a hill around each of the cells along one side."""
+        side = places / self.cells
+        middles = (torch.arange(self.cells) + 0.5) * side - 0.5
+        away = (torch.arange(places) - middles[:, None]) / (self.overlap * side)
+        hills = torch.exp(-away.square() / 2)
+        return hills / hills.sum(dim=1, keepdim=True)
 
     def _answers(self, pictures: Tensor, pool: Tensor) -> Tensor:
         """Cosines of whitened patches and filters, both signs rectified, averaged over cells; then the root."""
@@ -165,18 +182,25 @@ class WhitenedPatches(PrivateTransformer):
         return means.flatten(3).flatten(1, 2).sqrt_()
 
     def _white(self, pictures: Tensor) -> Tensor:
-        """Whitened patches of length 1: (rows, places, width). Their contrast does not matter then; flat ones are 0."""
+        """Whitened patches (rows, places, width), of length 1 or less by their contrast; flat ones are 0."""
+        patches = functional.unfold(pictures, self.patch_size)
         centred = self.whitening_ - self.whitening_.mean(dim=0)  # takes the mean of a patch off
-        white = centred.T @ functional.unfold(pictures, self.patch_size)
-        white = white / white.square().sum(dim=1, keepdim=True).sqrt_().clamp_(min=_FLAT)
-        return white.transpose(1, 2).contiguous()
+        white = centred.T @ patches
+        scale = torch.linalg.vector_norm(white, dim=1, keepdim=True).clamp_(min=_FLAT).reciprocal_()
+        if self.contrast:
+            lengths = patches.var(dim=1, keepdim=True, correction=0).mul_(patches.shape[1]).sqrt_()
+            scale *= lengths / (lengths + self.contrast)
+        return white.mul_(scale).transpose(1, 2).contiguous()
 
     def _checked(self, X: Any) -> Tensor:
         for name in ("num_filters", "patch_size", "cells"):
             _check.whole(name, getattr(self, name), least=2 if name == "num_filters" else 1)
         if self.num_directions is not None:
             _check.whole("num_directions", self.num_directions)
-        _check.nonnegative("threshold", self.threshold)
+        for name in ("overlap", "ridge"):
+            _check.positive(name, getattr(self, name))
+        for name in ("threshold", "contrast"):
+            _check.nonnegative(name, getattr(self, name))
         pictures = torch.as_tensor(X, dtype=torch.float32)
         if pictures.ndim != 4 or not len(pictures) or min(pictures.shape[2:]) < self.patch_size + self.cells - 1:
             raise InvalidValue(
@@ -188,9 +212,9 @@ class WhitenedPatches(PrivateTransformer):
         return pictures
 
 
-def _whitening(moments: Tensor) -> Tensor:
+def _whitening(moments: Tensor, ridge: float) -> Tensor:
     """The inverse root of the second moments, their eigenvalues raised by a ridge. A common factor does not matter."""
     values, vectors = torch.linalg.eigh(moments)
     values = values.clamp(min=0)
-    roots = (values + _RIDGE * values.mean().clamp(min=1e-12)).rsqrt()
-    return ((vectors * roots) @ vectors.T).to(torch.float32)
+    values = values / values.mean().clamp(min=1e-12)
+    return ((vectors * (values + ridge).rsqrt()) @ vectors.T).to(torch.float32)

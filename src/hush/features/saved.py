@@ -19,20 +19,23 @@ from hush import events
 from hush.errors import HushError, InvalidValue, UnreadableFile
 from hush.features.column_weights import PrivateColumnWeights
 from hush.features.ngrams import HashedNGrams
-from hush.features.patches import WhitenedPatches
+from hush.features.patches import Patches
 from hush.features.pca import PrivatePCA
 from hush.features.private_transformer import PrivateTransformer
 from hush.features.scaler import PrivateScaler
 from hush.features.scattering import Scattering
+from hush.features.whitened_patches import WhitenedPatches
 
-FORMAT = "hush features 3"
+FORMAT = "hush features 4"
+_PATCHES = ("whitening_", "filters_", "mixing_", "picture_shape_")
 _LEARNED: dict[type, tuple[str, ...]] = {
     HashedNGrams: (),
     Scattering: (),
     PrivateColumnWeights: ("scale_",),
     PrivatePCA: ("components_",),
     PrivateScaler: ("mean_", "scale_", "num_rows_"),
-    WhitenedPatches: ("whitening_", "filters_", "mixing_", "picture_shape_"),
+    Patches: _PATCHES,
+    WhitenedPatches: _PATCHES,
 }
 _MIXED = ("mixing_", "picture_shape_")  # of a Scattering that mixes
 _SIDES = {"mean_": 1, "scale_": 1, "num_rows_": 0, "picture_shape_": 1}  # the others are matrices

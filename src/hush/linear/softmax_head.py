@@ -45,7 +45,7 @@ class HeadPlan:
     clip_norm: float
     noise_multiplier: float  # of one step
     count: Count | None  # how the number of rows is learned, where it is private
-    learning_rate: float | None  # None: RATE mu (noisy number of rows)
+    learning_rate: float | None  # None: RATE mu (noisy number of rows) / clip_norm
     event: events.Event  # of the head alone
 
     @classmethod
@@ -79,7 +79,7 @@ class HeadPlan:
         """The learning rate on the mean gradient."""
         if self.learning_rate is not None:
             return self.learning_rate
-        return min(MOST_RATE, RATE * math.sqrt(self.steps) / self.noise_multiplier * num_rows)
+        return min(MOST_RATE, RATE * math.sqrt(self.steps) / self.noise_multiplier * num_rows) / self.clip_norm
 
 
 def _noise_beside(spent: events.Event | None, budget: Budget, relation: Relation) -> float:
