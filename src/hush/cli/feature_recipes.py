@@ -48,11 +48,11 @@ def _scattering(num_directions: int | None) -> Callable[[int | None], list[Any]]
 _DIGITS = _patches(
     256, num_directions=128, patch_size=5, cells=6, overlap=0.6, threshold=0.5, contrast=0.3, ridge=1e3, mirror=False
 )  # fmt: skip
-_CLOTHES = _patches(512, num_directions=256, patch_size=5, cells=4)
-_PHOTOGRAPHS = _patches(1024, num_directions=512, patch_size=5)
+_CLOTHES = _patches(512, num_directions=384, patch_size=5, cells=4)
+_PHOTOGRAPHS = _patches(1024, patch_size=5)
 _STEPS = 80
 RECIPES = {
-    "mnist-features": FeatureRecipe("mnist", _DIGITS, _STEPS, 0.5),
+    "mnist-features": FeatureRecipe("mnist", _DIGITS, 100, 0.5),
     "fashion-features": FeatureRecipe("fashion-mnist", _CLOTHES, _STEPS, 0.5),
     "cifar-patches": FeatureRecipe("cifar10", _PHOTOGRAPHS, _STEPS, 0.5),
     "mnist-scattering": FeatureRecipe("mnist", _scattering(None), _STEPS, 1.0),
