@@ -16,9 +16,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from typing import Any
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.headline.result import DELTA, RESULTS
+
+if TYPE_CHECKING:
+    from benchmarks.headline import networks
 
 OUT = RESULTS / "figures" / "clock.json"
 GOALS = {"mnist": "120 s", "cifar10": "480 s"}
@@ -44,34 +49,71 @@ def run(row: str, data: str) -> None:
 
 
 def ratios() -> None:
-    """Rows of pictures, as many as CIFAR-10 has and fewer, and the words of IMDB."""
+    """Softmax: rows of pictures, as many as CIFAR-10 has and fewer, and the words of IMDB. Then every network."""
     import numpy
 
-    from benchmarks.headline.words_and_tables import imdb, weighed
+    from benchmarks.headline import networks
+    from benchmarks.headline.words_and_tables import SETTINGS, imdb, weighed
 
     draws = numpy.random.default_rng(0)
     for rows, columns, steps in ((10_000, 4_096, 20), (50_000, 4_608, 6)):
         x = draws.normal(size=(rows, columns)).astype(numpy.float32) / (2 * columns**0.5)
-        ratio(x, draws.integers(0, 10, rows), 10, steps, f"{rows:,} rows, {columns:,} columns, ten classes")
+        softmax(x, draws.integers(0, 10, rows), 10, steps, f"{rows:,} rows, {columns:,} columns, ten classes")
     texts, labels, test, _ = imdb(1.0)
-    ratio(weighed("imdb", texts, test, 0)[0], labels, 2, 6, "the words of IMDB, two classes")
+    softmax(weighed("imdb", texts, test, 0)[0], labels, 2, SETTINGS["imdb"]["steps"], "the words of IMDB, two classes")
+    for setting in {one.row + one.data: one for one in networks.SETTINGS}.values():
+        network(setting)
 
 
-def ratio(x: Any, y: Any, num_classes: int, steps: int, what: str, rounds: int = 7) -> None:
-    """One private softmax beside the same without noise and clipping, in turns."""
+def softmax(x: Any, y: Any, num_classes: int, steps: int, what: str) -> None:
+    """One private softmax beside the same without noise and clipping."""
     from hush import Rng
     from hush.linear import PrivateSoftmaxHead, softmax_head
 
     plan = PrivateSoftmaxHead(1.0, DELTA, classes=range(num_classes), data_norm=1.0, steps=steps).plan()
-    times: dict[bool, list[float]] = {True: [], False: []}
+    twin = plan.without_privacy(x)
+
+    def run(one: Any) -> None:
+        softmax_head.descend(x, y, num_classes, [one], Rng.from_seed(0))
+
+    in_turns(lambda: run(plan), lambda: run(twin), f"private softmax over its twin, {what}")
+
+
+SHAPES = {  # of the rows that a network sees
+    "components": (60,), "cropped": (3, 24, 24), "as_they_are": (1, 28, 28), "scattered": (81, 7, 7),
+    "mixed": (120, 8, 8),
+}  # fmt: skip
+
+
+def network(setting: networks.Setting, lots: int = 12) -> None:
+    """A few lots of a row's network on random rows, beside the same without noise and clipping."""
+    import torch
+    from torch.utils.data import TensorDataset
+
+    from benchmarks.headline import networks
+
+    draws = torch.Generator().manual_seed(0)
+    rows = torch.randn(12_000, *SHAPES[setting.prepare.__name__], generator=draws)
+    labels = torch.randint(10, (len(rows),), generator=draws)
+    dataset = TensorDataset(rows, labels)
+    plan = replace(networks.plan_of(setting, len(rows), None), steps=lots)
+
+    def run(one: Any) -> None:
+        networks.trained(setting, one, dataset, rows[:1], labels[:1], 0)
+
+    what = f"{setting.row} on {setting.data}: private training over its twin, lots of {setting.lot}"
+    in_turns(lambda: run(plan), lambda: run(plan.without_privacy()), what)
+
+
+def in_turns(private: Callable[[], None], twin: Callable[[], None], what: str, rounds: int = 9) -> None:
+    times: dict[str, list[float]] = {"private": [], "twin": []}
     for _ in range(rounds):
-        for private, one in ((True, plan), (False, plan.without_privacy(x))):
+        for name, run in (("private", private), ("twin", twin)):
             start = time.perf_counter()
-            softmax_head.descend(x, y, num_classes, [one], Rng.from_seed(0))
-            times[private].append(time.perf_counter() - start)
-    found = statistics.median(times[True]) / statistics.median(times[False])
-    name = f"private softmax over its twin, {what}"
-    keep({"what": name, "goal": "1.3 times", "measured": f"{found:.2f} times", "times": times, **_machine()})
+            run()
+            times[name].append(time.perf_counter() - start)
+    found = statistics.median(times["private"]) / statistics.median(times["twin"])
+    keep({"what": what, "goal": "1.3 times", "measured": f"{found:.2f} times", "times": times, **_machine()})
 
 
 def _machine() -> dict[str, Any]:

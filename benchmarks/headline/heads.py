@@ -15,7 +15,7 @@ import numpy
 from benchmarks.headline.data import pictures
 from benchmarks.headline.result import DELTA, SEEDS, Result, cost
 from hush import Rng, events
-from hush.cli.feature_recipes import FeatureRecipe, recipe
+from hush.cli.feature_recipes import FeatureRecipe
 from hush.features import Patches, PrivateTransformer
 from hush.linear import PrivateSoftmaxHead, softmax_head
 
@@ -36,16 +36,16 @@ MOST_FILTERS = 32  # in a short run
 
 
 def run(
-    name: str,
+    chosen: FeatureRecipe,
     row: str,
     *,
     share: float = 1.0,
     seeds: tuple[int, ...] = SEEDS,
+    method: str = "",
     most_steps: int | None = None,
     validate: bool = False,
 ) -> list[Result]:
     """All epsilons for each seed. With `most_steps`, a short trial with few steps and filters."""
-    chosen = recipe(name)
     if most_steps is not None:
         chosen = replace(chosen, make=partial(_few_filters, chosen), steps=min(most_steps, chosen.steps))
     start = time.perf_counter()
@@ -69,14 +69,14 @@ def run(
         twin = right[-1] if seed == SEEDS[0] else twin
         for place in range(len(EPSILONS)):
             accuracies[place].append(right[place])
-        print(f"  {name}, seed {seed}: {' '.join(f'{100 * value:.2f}' for value in right)}", flush=True)
+        print(f"  {row} {chosen.data}, seed {seed}: {' '.join(f'{100 * value:.2f}' for value in right)}", flush=True)
     seconds = time.perf_counter() - start
     return [
         Result(
             row=row,
             data=chosen.data,
             track="none",
-            method=name,
+            method=method,
             **cost(events.Composed(paid, plan.event)),
             tuning="field convention",
             seeds=seeds,

@@ -15,10 +15,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from benchmarks.headline import abadi_figures, heads, networks, regressions, teachers, words_and_tables
 from benchmarks.headline.result import RESULTS, SEEDS, Result, write
+from hush.cli.feature_recipes import recipe
 
 FIGURES = {"1-figures": abadi_figures.main, "7-regressions": regressions.main}
 Job = Callable[[float, tuple[int, ...], int | None], list[Result]]
@@ -46,13 +48,16 @@ def jobs(epsilon: float | None = None) -> list[tuple[str, str, Job]]:
         ("4-patches", ("mnist-features", "fashion-features", "cifar-patches")),
     ):
         for name in names:
-            dataset = heads.recipe(name).data
-            found.append((row, dataset, lambda s, k, m, n=name, r=row: heads.run(n, r, share=s, seeds=k, most_steps=m)))  # type: ignore[misc]
+            found.append((row, recipe(name).data, partial(_features, name, row)))
     for name in ("adult", "imdb"):
         found.append(
             ("6-words-tables", name, lambda s, k, m, n=name: words_and_tables.run(n, share=s, seeds=k, most_steps=m))
         )  # type: ignore[misc]
     return found
+
+
+def _features(name: str, row: str, share: float, seeds: tuple[int, ...], most_steps: int | None) -> list[Result]:
+    return heads.run(recipe(name), row, method=name, share=share, seeds=seeds, most_steps=most_steps)
 
 
 def main() -> None:

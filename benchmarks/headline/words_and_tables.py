@@ -13,15 +13,15 @@ import numpy
 
 from benchmarks.headline.result import DELTA, SEEDS, Result, cost
 from hush import Rng, data, events
-from hush.features import HashedNGrams, PrivateColumnWeights
+from hush.cli.feature_recipes import RECIPES
 from hush.linear import PrivateSoftmaxHead, softmax_head
 
 EPSILONS = (0.5, 1.0, 2.0, 3.0, 8.0)
 GOALS = {"adult": (84.2, 84.7, 85.0, 85.2, 85.6), "imdb": (82.0, 85.0, 86.5, 87.3, 88.3)}
 PUBLISHED = {"adult": (None, 83.7, None, None, None), "imdb": (None, 64.1, 68.6, 70.4, None)}
 SETTINGS: dict[str, dict[str, Any]] = {
-    "adult": {"steps": 60, "clip_norm": 0.5},
-    "imdb": {"steps": 60, "clip_norm": 0.5},
+    "adult": {"steps": 60, "clip_norm": 0.5, "learning_rate": 600.0},
+    "imdb": {"steps": RECIPES["imdb-words"].steps, "clip_norm": RECIPES["imdb-words"].clip_norm},
 }
 
 
@@ -40,7 +40,7 @@ def imdb(share: float) -> tuple[Any, Any, Any, Any]:
     order = numpy.random.default_rng(0).permutation(distinct.max() + 1)
     held = order[distinct] < 5_000
     few, some = max(200, int((~held).sum() * share)), max(200, int(held.sum() * share))
-    words = HashedNGrams(longest=1, negations=True)
+    words, _ = RECIPES["imdb-words"].make(None)
     rows, test = (words.transform(part) for part in (texts[~held][:few], texts[held][:some]))
     return rows, labels[~held][:few], test, labels[held][:some]
 
@@ -49,7 +49,8 @@ def weighed(name: str, x: Any, test_x: Any, seed: int) -> tuple[Any, Any, events
     """Columns of words weighed by a private sum; Adult's stay as they are."""
     if name == "adult":
         return x, test_x, None
-    weights = PrivateColumnWeights(random_state=seed).fit(x)
+    _, weights = RECIPES["imdb-words"].make(seed)
+    weights.fit(x)
     return weights.transform(x), weights.transform(test_x), weights.event_
 
 

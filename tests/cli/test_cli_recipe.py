@@ -12,7 +12,7 @@ from torch.utils.data import TensorDataset
 
 from hush import Budget, Ledger, accounting, events, features, linear
 from hush.cli import feature_recipes, main
-from hush.data import Dataset
+from hush.data import Dataset, LabelledTexts
 
 
 @pytest.fixture(autouse=True)
@@ -53,6 +53,27 @@ def test_it_learns_charges_everything_and_can_be_loaded(tmp_path: Path, capsys: 
     assert whole.epsilon == pytest.approx(facts["epsilon"], rel=1e-6)
     head, pipeline = linear.load(out), features.load(out / "features.safetensors")
     assert head.predict(pipeline.transform(torch.rand(3, 1, 12, 12))).shape == (3,)
+
+
+def test_texts_have_a_recipe_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    draws = numpy.random.default_rng(0)
+    labels = draws.integers(2, size=4_000)
+    rest = [" ".join(f"w{word}" for word in draws.integers(500, size=8)) for _ in labels]
+    texts = [f"{other} {'fine' if label else 'dull'}" for other, label in zip(rest, labels, strict=True)]
+    found = LabelledTexts(
+        name="imdb", texts=tuple(texts), labels=tuple(labels.tolist()), label_names=("negative", "positive")
+    )
+    monkeypatch.setattr("hush.data.load_labelled_texts", lambda name, folder=None: found)
+    assert run("imdb-words", "--epsilon", "8", "--out", str(tmp_path / "run"), "--json", "--seed", "5") == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["test_accuracy"] > 0.9
+    assert facts["epsilon"] <= 8.0
+    rows = Ledger(tmp_path / "run" / "ledger.db").account("training").rows()
+    assert len([row for row in rows if row.kind == "charge"]) == 2  # how much a column is used, softmax
+    pipeline = features.load(tmp_path / "run" / "features.safetensors")
+    assert linear.load(tmp_path / "run").predict(pipeline.transform(["so fine", "so dull"])).tolist() == [1, 0]
 
 
 def test_a_shared_account_with_too_little_left_stops_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

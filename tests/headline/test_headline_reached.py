@@ -57,7 +57,7 @@ def test_kept_epsilons_are_those_of_the_networks_plans(setting: networks.Setting
     agree(found, events.Composed(*before, plan.event))
 
 
-@pytest.mark.parametrize("name", sorted(RECIPES))
+@pytest.mark.parametrize("name", sorted(name for name, one in RECIPES.items() if not one.texts))
 def test_kept_epsilons_are_those_of_the_recipes(name: str) -> None:
     chosen = RECIPES[name]
     paid = events.Composed(*(one.event() for one in chosen.make(0) if isinstance(one, PrivateTransformer)))

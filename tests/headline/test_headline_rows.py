@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks.headline import abadi_cifar_trials, abadi_figures, regressions, run, table
+from benchmarks.headline import abadi_cifar_trials, abadi_figures, held_out, regressions, run, table
 from benchmarks.headline.result import SEEDS, Result, write
 
 from hush.errors import DataMissing
@@ -108,6 +108,22 @@ def test_the_trials_run_on_a_fiftieth(tmp_path: Path) -> None:
     found = json.loads((tmp_path / "trials.json").read_text())
     assert [one["units"] for one in found] == ["tanh, averages", "tanh", "ReLU"]
     assert all(0 < one["held_out_accuracy"] < 1 for one in found)
+
+
+def test_variants_of_the_recipes_run_on_a_fiftieth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "HUSH_DATA" not in os.environ:
+        pytest.skip("HUSH_DATA is not set")
+    monkeypatch.setattr(evened, "_PICTURES", 100)
+    few = ("as it is", "whitened by private pictures", "rows clipped less")
+    monkeypatch.setattr(held_out, "VARIANTS", {name: held_out.VARIANTS[name] for name in few})
+    try:
+        held_out.main("mnist", tmp_path / "found.json", 0.02, 10)
+    except DataMissing as error:
+        pytest.skip(str(error))
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert [one["what"] for one in found] == list(few)
+    assert all(max(one["held_out_percent"]) > 20 for one in found)
+    assert len({tuple(one["held_out_percent"]) for one in found}) == len(few)
 
 
 def test_what_is_missing_is_told() -> None:

@@ -22,6 +22,7 @@ class FeatureRecipe:
     make: Callable[[int | None], list[Any]]  # a seed, or None -> transformers that are not fitted yet
     steps: int
     clip_norm: float
+    texts: bool = False  # or pictures
 
 
 def _patches(num_filters: int, **settings: Any) -> Callable[[int | None], list[Any]]:
@@ -45,6 +46,12 @@ def _scattering(num_directions: int | None) -> Callable[[int | None], list[Any]]
     return make
 
 
+def _words(seed: int | None) -> list[Any]:
+    from hush.features import HashedNGrams, PrivateColumnWeights
+
+    return [HashedNGrams(longest=1, negations=True), PrivateColumnWeights(random_state=seed)]
+
+
 _DIGITS = _patches(
     256, num_directions=128, patch_size=5, cells=6, overlap=0.6, threshold=0.5, contrast=0.3, ridge=1e3, mirror=False
 )  # fmt: skip
@@ -55,6 +62,7 @@ RECIPES = {
     "mnist-features": FeatureRecipe("mnist", _DIGITS, 100, 0.5),
     "fashion-features": FeatureRecipe("fashion-mnist", _CLOTHES, _STEPS, 0.5),
     "cifar-patches": FeatureRecipe("cifar10", _PHOTOGRAPHS, _STEPS, 0.5),
+    "imdb-words": FeatureRecipe("imdb", _words, 60, 0.5, texts=True),
     "mnist-scattering": FeatureRecipe("mnist", _scattering(None), _STEPS, 1.0),
     "fashion-scattering": FeatureRecipe("fashion-mnist", _scattering(None), _STEPS, 1.0),
     "cifar-scattering": FeatureRecipe("cifar10", _scattering(120), _STEPS, 1.0),

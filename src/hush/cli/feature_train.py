@@ -33,9 +33,9 @@ def run(params: dict[str, Any], place: Path) -> None:
     _refuse_others(params)
     chosen = recipe(params["recipe"])
     start = time.perf_counter()
-    train, test, dataset = _pictures(chosen, params["folder"])
+    train, test, num_classes = (_texts if chosen.texts else _pictures)(chosen.data, params["folder"])
     transformers = chosen.make(params["seed"])
-    head = _head(params, chosen, dataset.num_classes, transformers)
+    head = _head(params, chosen, num_classes, transformers)
     _check_delta(head.delta, len(train[1]))
     head.plan()  # so that settings which cannot be are refused before anything is charged
     account, books = open_account(params, Budget(epsilon=head.epsilon, delta=head.delta), chosen.data, place)
@@ -57,16 +57,28 @@ def _refuse_others(params: dict[str, Any]) -> None:
         raise InvalidValue("--epsilon is needed: it has no default, because it is what the promise says.")
 
 
-def _pictures(chosen: FeatureRecipe, folder: Path | None) -> tuple[Any, Any, Any]:
+def _pictures(name: str, folder: Path | None) -> tuple[Any, Any, int]:
     from hush.data import load
 
-    dataset = load(chosen.data, folder=folder)
-    assert dataset.test is not None
+    dataset = load(name, folder=folder)
+    assert dataset.test is not None and dataset.num_classes is not None
     parts = [
         (part.tensors[0].reshape(-1, *dataset.input_shape), part.tensors[1].numpy())
         for part in (dataset.train, dataset.test)
     ]
-    return parts[0], parts[1], dataset
+    return parts[0], parts[1], dataset.num_classes
+
+
+def _texts(name: str, folder: Path | None) -> tuple[Any, Any, int]:
+    """A fifth of the texts is for testing: each by its own words, so that no text decides about another."""
+    import numpy
+
+    from hush.data import load_labelled_texts
+    from hush.data.encoding import in_test_part
+
+    found = load_labelled_texts(name, folder=folder)
+    texts, labels, held = numpy.array(found.texts, dtype=object), numpy.array(found.labels), in_test_part(found.texts)
+    return (texts[~held], labels[~held]), (texts[held], labels[held]), len(found.label_names)
 
 
 def _check_delta(delta: float, num_rows: int) -> None:
@@ -78,7 +90,7 @@ def _transformed(transformers: list[Any], train: Any, test: Any, account: Any) -
     from hush.features import PrivateTransformer
 
     for one in transformers:
-        with waiting(f"{type(one).__name__} of {len(train)} rows"):
+        with waiting(f"{type(one).__name__} of {train.shape[0]} rows"):
             one.fit(train, **({"account": account} if isinstance(one, PrivateTransformer) else {}))
             train, test = one.transform(train), one.transform(test)
     return train, test
