@@ -61,7 +61,8 @@ def _pictures(name: str, folder: Path | None) -> tuple[Any, Any, int]:
     from hush.data import load
 
     dataset = load(name, folder=folder)
-    assert dataset.test is not None and dataset.num_classes is not None
+    assert dataset.test is not None
+    assert dataset.num_classes is not None
     parts = [
         (part.tensors[0].reshape(-1, *dataset.input_shape), part.tensors[1].numpy())
         for part in (dataset.train, dataset.test)
