@@ -29,10 +29,24 @@ def test_counts_are_rooted_and_pairs_of_words_count() -> None:
 
 def test_words_after_a_negation_are_other_words_up_to_the_end_of_the_clause() -> None:
     plain, marked = HashedNGrams(2**20, longest=1), HashedNGrams(2**20, longest=1, negations=True)
-    texts = ["It's funny.", "It isn't very funny.", "Not so, but funny", "NEVER FUNNY", "no a b c d funny"]
+    texts = [
+        "It's funny.",
+        "It isn't very funny.",
+        "Not so, but funny",
+        "NEVER FUNNY",
+        "no a b c d funny",
+        "isn’t funny",
+    ]
     funny = plain.transform(["funny"]).indices[0]
-    assert [bool(row[0, [funny]].sum() > 0) for row in plain.transform(texts)] == [True] * 5
-    assert [bool(row[0, [funny]].sum() > 0) for row in marked.transform(texts)] == [True, False, True, False, True]
+    assert [bool(row[0, [funny]].sum() > 0) for row in plain.transform(texts)] == [True] * 6
+    assert [bool(row[0, [funny]].sum() > 0) for row in marked.transform(texts)] == [
+        True,
+        False,
+        True,
+        False,
+        True,
+        False,
+    ]
     assert (marked.transform(["a fine film"]) != plain.transform(["a fine film"])).nnz == 0
 
 
@@ -48,6 +62,11 @@ def test_patches_read_nothing_but_the_shape() -> None:
     for name, wrong in (("overlap", 0.0), ("ridge", -1.0), ("contrast", -0.1), ("threshold", float("nan"))):
         with pytest.raises(InvalidValue, match=name):
             Patches(8, patch_size=3, cells=2, **{name: wrong}).fit(one)
+
+
+def test_narrow_hills_are_points() -> None:
+    hills = Patches(8, patch_size=3, cells=2, overlap=1e-3)._hills(10)
+    assert hills.tolist() == [[0, 0, 1, 0, 0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0, 0, 1, 0, 0]]
 
 
 def test_a_large_ridge_leaves_patches_as_they_are() -> None:

@@ -66,6 +66,20 @@ def test_a_gradient_of_many_equal_columns_is_no_longer_than_the_clip_norm(column
     assert numpy.linalg.norm(sums(rows, numpy.array([0]), weights, 0.5)) <= 0.5 * (1 + 5e-7)
 
 
+def test_a_gradient_of_many_classes_is_no_longer_than_the_clip_norm() -> None:
+    draws = numpy.random.default_rng(0)
+    rows = numpy.ones((1, 1), dtype=numpy.float32)
+    weights = (3 * draws.normal(size=(4_999, 1))).astype(numpy.float32)
+    assert numpy.linalg.norm(sums(rows, numpy.array([0]), weights, 0.5)) <= 0.5 * (1 + 5e-7)
+
+
+def test_weights_that_grow_beyond_all_bounds_are_refused() -> None:
+    with pytest.raises(InvalidValue, match="smaller learning_rate"):
+        softmax_head.descend(
+            numpy.eye(4, dtype=numpy.float32), numpy.arange(4), 4, [plan(learning_rate=1e38)], Rng.from_seed(0)
+        )
+
+
 def test_rows_in_any_order_of_memory_are_fitted(tmp_path: Path) -> None:
     x = numpy.repeat(numpy.eye(3, dtype=numpy.float32), 200, axis=0)
     y = numpy.repeat([0, 1, 2], 200)

@@ -143,9 +143,23 @@ def test_a_long_row_of_normals_has_one_for_each_place_and_tails_go_the_exact_way
     monkeypatch.setattr(exact, "is_kept", lambda *a, found=exact.is_kept: kept.append(found(*a)) or kept[-1])
     found = source.floor_normals(Line(2.0**20, np.ones(50_001, np.int64), np.zeros(50_001), 0.5)) / 2.0**20
     assert len(kept) > 300 * zeros
-    assert sum(kept) <= 3 * len(kept) // 100  # those whose own second word is a zero
+    assert not any(kept)
     assert found.min() > 0
     assert abs((found**2).mean() - 1) < 0.05  # eight standard errors of one
+
+
+def test_a_number_that_was_looked_at_closely_is_floored_by_the_same_digits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the digits that decided whether it is kept would be drawn once more, and the law be another."""
+    seen: dict[int, LazyUniform] = {}
+    real = exact.is_kept
+    monkeypatch.setattr(draws_module, "_RELATIVE", 1e30)  # all go the exact way
+    monkeypatch.setattr(exact, "is_kept", lambda one, other: seen.setdefault(id(one), one) and real(one, other))
+    found = Draws(Rng.from_seed(7))._half_normals(300)
+    assert len(seen) == 4 * 300 // 3 + 16
+    assert sorted(found.begun) == list(range(len(found.values)))
+    for place, uniform in found.begun.items():
+        assert uniform is seen[id(uniform)]
+        assert uniform.leading(64) == int(found.words[place])
 
 
 def test_uniform_integers_and_orders() -> None:

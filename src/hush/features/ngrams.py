@@ -86,7 +86,7 @@ def _negated(text: str) -> list[str]:
     ['It', 'is', 'not', 'not_very', 'not_funny', 'but', 'short']
     """
     words = []
-    for clause in _CLAUSE.split(text.replace("n't", " not")):
+    for clause in _CLAUSE.split(text.replace("’", "'").replace("n't", " not")):
         reach = 0
         for word in _WORD.findall(clause):
             words.append(f"not_{word}" if reach else word)

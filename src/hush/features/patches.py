@@ -162,8 +162,7 @@ class Patches(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         side = places / self.cells
         middles = (torch.arange(self.cells) + 0.5) * side - 0.5
         away = (torch.arange(places) - middles[:, None]) / (self.overlap * side)
-        hills = torch.exp(-away.square() / 2)
-        return hills / hills.sum(dim=1, keepdim=True)
+        return torch.softmax(-away.square() / 2, dim=1)
 
     def _answers(self, pictures: Tensor, pool: Tensor) -> Tensor:
         """Cosines of whitened patches and filters, both signs rectified, averaged over cells; then the root."""

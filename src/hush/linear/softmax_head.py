@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scipy.sparse import diags_array, issparse
 
 from hush import accounting, events
-from hush.errors import Unreachable
+from hush.errors import InvalidValue, Unreachable
 from hush.linear.counting import Count, split_gaussian
 from hush.linear.softmax_sums import clipped_sums, contrasts_of, in_parts, lengths_of
 from hush.privacy import Budget, Relation
@@ -35,6 +35,7 @@ RATE = 0.022  # the learning rate times the clip norm, over mu and the number of
 MOST_RATE = 2_000.0
 _MARGIN = 1e-6
 _SAFE = 1 - 1e-9
+_FARTHEST = 1e30  # rows of length 1 then have logits that float32 can hold
 
 
 @dataclass(frozen=True)
@@ -125,6 +126,7 @@ def descend(rows: Any, labels: NDArray[numpy.int64], num_classes: int, plans: Se
         pace = rates * _shape(step, steps) * (1 - MOMENTUM)
         speed = (MOMENTUM * speed - pace * sums).astype(rows.dtype)
         weights = weights + speed
+        _check_range(weights)
     return (contrasts.T @ weights).transpose(0, 2, 1)
 
 
@@ -140,6 +142,12 @@ def _add_noise(total: Floats, plan: HeadPlan, source: NoiseSource) -> None:
     if not isinstance(plan.event, events.NotPrivate):
         contribution = plan.clip_norm * (1 + _MARGIN)
         source.add({"sum": torch.from_numpy(total)}, plan.noise_multiplier * contribution)
+
+
+def _check_range(weights: Any) -> None:
+    """Weights are public by now. Beyond this, logits could overflow, and one row could make a whole sum NaN."""
+    if not numpy.abs(weights).max() < _FARTHEST:
+        raise InvalidValue("the weights grew beyond all bounds; give a smaller learning_rate. What was spent is spent.")
 
 
 def _stable_rate(rows: Any) -> float:

@@ -90,7 +90,7 @@ def _slopes(scores: Any, lengths: Floats, labels: Labels, contrasts: Any, clips:
     chances = _softmax(scores.reshape(-1, len(contrasts)) @ contrasts)  # one row for each row and run
     chances[numpy.arange(len(chances)), labels.repeat(len(clips))] -= 1
     slopes = (chances @ contrasts.T).reshape(len(scores), len(clips), -1)
-    sizes = numpy.sqrt(numpy.einsum("nrc,nrc->nr", slopes, slopes)) * lengths[:, None]
+    sizes = numpy.sqrt(numpy.einsum("nrc,nrc->nr", slopes, slopes, dtype=numpy.float64)) * lengths[:, None]
     slopes *= numpy.minimum(1.0, clips / numpy.maximum(sizes, 1e-30))[:, :, None]
     return slopes.reshape(len(scores), -1)
 

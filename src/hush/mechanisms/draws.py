@@ -1,8 +1,8 @@
 """Exact random draws, many at a time.
 
 Every draw starts from 64 random bits and is computed in floating point together with a margin that is far larger than
-the error can be. Where the margin leaves the result open, about once in ten thousand, `hush.mechanisms.exact` decides
-with more bits and more digits. So the law is exact and the cost that of floating point.
+the error can be. Where the margin leaves the result open, a few times in a hundred thousand, `hush.mechanisms.exact`
+decides with more bits and more digits. So the law is exact and the cost that of floating point.
 
 The margins: a 64-bit word u stands for a uniform number in [u, u + 1) / 2^64. Words below 2^48 always go the exact way.
 For the others -ln(u / 2^64) is known to 1/u <= 2^-48, plus the error of numpy's logarithm, which is a few units in the
@@ -58,7 +58,7 @@ class Line:
 
     def margin(self, values: Floats) -> float:
         """More than the error of any of the values, for an x that is known to 2^-42."""
-        largest = max(float(values.max()), -float(values.min()))
+        largest = max(float(values.max(initial=0.0)), -float(values.min(initial=0.0)))
         return _SLACK * (self.scale + 2.0) + 2.0**-51 * largest
 
     def exactly(self, place: int) -> tuple[Fraction, Fraction, int]:
