@@ -1,4 +1,4 @@
-"""Rows 3 and 4: fixed features (scattering, whitened patches) and a full-batch private softmax, at five epsilons.
+"""Rows 3 and 4: fixed features (scattering, patches) and a full-batch private softmax, at five epsilons.
 
 All epsilons are trained side by side: one pass over the features serves them all.
 """

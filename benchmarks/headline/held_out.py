@@ -45,9 +45,7 @@ def variant(data: str, changes: dict[str, Any]) -> FeatureRecipe:
     def make(seed: int | None) -> list[Any]:
         patches, *others = chosen.make(seed)
         kind = WhitenedPatches if "noise_multiplier" in changes else Patches
-        own = (
-            {"random_state": 1_000_000 + (seed or 0)} if kind is WhitenedPatches else {}
-        )  # other noise than the mean's
+        own = {"random_state": 1_000_000 + (seed or 0)} if kind is WhitenedPatches else {}  # not the mean's
         return [kind(**{**patches.get_params(), **of_patches, **own}), *others]
 
     return replace(chosen, make=make, **of_head)

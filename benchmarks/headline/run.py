@@ -1,7 +1,7 @@
 """The table, or rows of it.
 
     python -m benchmarks.headline.run                              # every row and figure; hours
-    python -m benchmarks.headline.run --row 4 --data mnist         # whitened patches on MNIST
+    python -m benchmarks.headline.run --row 4 --data mnist         # patches on MNIST
     python -m benchmarks.headline.run --row 6 --seeds 1 --share 0.02 --out few
     python -m benchmarks.headline.run --row 4 --data mnist --only-seeds 3 4 --add
     python -m benchmarks.headline.run --row 1 --epsilon 8 --add    # one of the networks that share a file

@@ -19,7 +19,7 @@ TITLES = {
     "2-tanh-cnn": "A small tanh network (Papernot et al. 2020)",
     "3-scatter-cnn": "Scattering and a network (Tramèr, Boneh 2021)",
     "3-scatter-linear": "Scattering and a full-batch softmax",
-    "4-patches": "Whitened patches and a full-batch softmax",
+    "4-patches": "Patches, whitened by synthetic pictures, and a full-batch softmax",
     "5-pate": "Teachers and students (Papernot et al. 2017, 2018): public pictures without labels",
     "6-words-tables": "A table and texts: public features and a softmax",
 }

@@ -29,24 +29,12 @@ def test_counts_are_rooted_and_pairs_of_words_count() -> None:
 
 def test_words_after_a_negation_are_other_words_up_to_the_end_of_the_clause() -> None:
     plain, marked = HashedNGrams(2**20, longest=1), HashedNGrams(2**20, longest=1, negations=True)
-    texts = [
-        "It's funny.",
-        "It isn't very funny.",
-        "Not so, but funny",
-        "NEVER FUNNY",
-        "no a b c d funny",
-        "isn’t funny",
-    ]
+    as_it_is = ["It's funny.", "Not so, but funny", "no a b c d funny"]
+    negated = ["It isn't very funny.", "NEVER FUNNY", "isn’t funny"]
     funny = plain.transform(["funny"]).indices[0]
-    assert [bool(row[0, [funny]].sum() > 0) for row in plain.transform(texts)] == [True] * 6
-    assert [bool(row[0, [funny]].sum() > 0) for row in marked.transform(texts)] == [
-        True,
-        False,
-        True,
-        False,
-        True,
-        False,
-    ]
+    assert all(plain.transform(as_it_is + negated)[:, [funny]].toarray() > 0)
+    assert all(marked.transform(as_it_is)[:, [funny]].toarray() > 0)
+    assert not any(marked.transform(negated)[:, [funny]].toarray() > 0)
     assert (marked.transform(["a fine film"]) != plain.transform(["a fine film"])).nnz == 0
 
 

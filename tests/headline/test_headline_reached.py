@@ -7,13 +7,14 @@ import statistics
 from typing import Any
 
 import pytest
-from benchmarks.headline import heads, networks, table, teachers
+from benchmarks.headline import heads, networks, table, teachers, words_and_tables
 from benchmarks.headline.result import RESULTS, SEEDS
 from benchmarks.pate import tables as pate
 
 from hush import accounting, events
 from hush.cli.feature_recipes import RECIPES
 from hush.features import PrivateTransformer
+from hush.linear import PrivateSoftmaxHead
 
 WITHIN = 0.5  # points
 AS_PUBLISHED = [one for one in networks.SETTINGS if one.as_published]
@@ -64,6 +65,15 @@ def test_kept_epsilons_are_those_of_the_recipes(name: str) -> None:
     row = "3-scatter-linear" if name.endswith("scattering") else "4-patches"
     for epsilon, found in zip(heads.EPSILONS, kept(row, chosen.data), strict=True):
         agree(found, events.Composed(paid, heads._head(epsilon, paid, chosen).plan().event))
+
+
+@pytest.mark.parametrize("name", ["adult", "imdb"])
+def test_kept_epsilons_are_those_of_the_words_and_tables(name: str) -> None:
+    paid = RECIPES["imdb-words"].make(0)[1].event() if name == "imdb" else None
+    how = {"classes": [0, 1], "data_norm": 1.0, "spent": paid, **words_and_tables.SETTINGS[name]}
+    for epsilon, found in zip(words_and_tables.EPSILONS, kept("6-words-tables", name), strict=True):
+        event = PrivateSoftmaxHead(epsilon, 1e-5, **how).plan().event
+        agree(found, event if paid is None else events.Composed(paid, event))
 
 
 def agree(found: dict[str, Any], event: events.Event) -> None:
