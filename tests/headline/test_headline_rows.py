@@ -114,15 +114,15 @@ def test_variants_of_the_recipes_run_on_a_fiftieth(tmp_path: Path, monkeypatch: 
     if "HUSH_DATA" not in os.environ:
         pytest.skip("HUSH_DATA is not set")
     monkeypatch.setattr(evened, "_PICTURES", 100)
-    few = ("as it is", "whitened by private pictures", "rows clipped less")
+    few = ("as it is", "whitened by private pictures", "patches of 7")
     monkeypatch.setattr(held_out, "VARIANTS", {name: held_out.VARIANTS[name] for name in few})
     try:
-        held_out.main("mnist", tmp_path / "found.json", 0.02, 10)
+        held_out.main("fashion-mnist", tmp_path / "found.json", 0.02, 10)
     except DataMissing as error:
         pytest.skip(str(error))
     found = json.loads((tmp_path / "found.json").read_text())
     assert [one["what"] for one in found] == list(few)
-    assert all(max(one["held_out_percent"]) > 20 for one in found)
+    assert all(max(one["held_out_percent"]) > 15 for one in found)
     assert len({tuple(one["held_out_percent"]) for one in found}) == len(few)
 
 
