@@ -59,7 +59,7 @@ _CLOTHES = _patches(512, num_directions=384, patch_size=5, cells=4)
 _PHOTOGRAPHS = _patches(1024, patch_size=5)
 _STEPS = 80
 RECIPES = {
-    "mnist-features": FeatureRecipe("mnist", _DIGITS, 100, 0.5),
+    "mnist-features": FeatureRecipe("mnist", _DIGITS, _STEPS, 0.5),
     "fashion-features": FeatureRecipe("fashion-mnist", _CLOTHES, _STEPS, 0.5),
     "cifar-patches": FeatureRecipe("cifar10", _PHOTOGRAPHS, _STEPS, 0.5),
     "imdb-words": FeatureRecipe("imdb", _words, 60, 0.5, texts=True),

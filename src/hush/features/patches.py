@@ -33,7 +33,7 @@ _SPACING = 3  # of the patches, down and across, whose second moments are summed
 _PICTURES = 500  # of nothing, whose patches become filters
 _MOMENTS = 1_000  # of nothing, whose patches' second moments whiten
 _FLAT = 1e-4  # whitened patches shorter than this are not lengthened to 1
-_FITTED_AT_ONCE, _PLACES_AT_ONCE, _FILTERS_AT_ONCE = 500, 1_500, 256
+_FITTED_AT_ONCE, _MIXED_AT_ONCE, _PLACES_AT_ONCE, _FILTERS_AT_ONCE = 500, 64, 6_000, 256
 
 
 class Patches(TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -145,9 +145,12 @@ class Patches(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 f"X must hold pictures of shape {self.picture_shape_}, as in fit; got {tuple(pictures.shape[1:])}."
             )
         result, start = torch.empty(len(pictures), self.mixing_.shape[1], self.cells**2), 0
-        for part in self._all(pictures):
-            torch.matmul(self.mixing_.T, part, out=result[start : start + len(part)])
-            start += len(part)
+        for many in pictures.split(_MIXED_AT_ONCE):  # one product for many pictures is twenty times quicker
+            answers = torch.cat(list(self._all(many))).transpose(1, 2)  # (rows, cells x cells, answers)
+            result[start : start + len(many)] = (
+                (answers.flatten(0, 1) @ self.mixing_).reshape(len(many), -1, self.mixing_.shape[1]).transpose(1, 2)
+            )
+            start += len(many)
         return result.flatten(1).numpy()
 
     def _all(self, pictures: Tensor) -> Iterator[Tensor]:
@@ -187,7 +190,8 @@ class Patches(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         white = centred.T @ patches
         scale = torch.linalg.vector_norm(white, dim=1, keepdim=True).clamp_(min=_FLAT).reciprocal_()
         if self.contrast:
-            lengths = patches.var(dim=1, keepdim=True, correction=0).mul_(patches.shape[1]).sqrt_()
+            mean = patches.mean(dim=1, keepdim=True)
+            lengths = torch.linalg.vector_norm(patches - mean, dim=1, keepdim=True)
             scale *= lengths / (lengths + self.contrast)
         return white.mul_(scale).transpose(1, 2).contiguous()
 
