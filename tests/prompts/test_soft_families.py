@@ -32,7 +32,8 @@ def later_token_changes_an_earlier_place(model: Any) -> bool:
     ids = torch.tensor([[5, 9, 11], [5, 9, 30]])
     with torch.no_grad():
         states = model.base_model(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state
-    return not torch.equal(states[0, :2], states[1, :2])
+    # Rows of one product may be rounded differently, by processor; another token moves states by a hundredth or more.
+    return not torch.allclose(states[0, :2], states[1, :2], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", [*CAUSAL, "Llama classifier", *ENCODERS])
