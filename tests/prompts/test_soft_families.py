@@ -32,7 +32,7 @@ def later_token_changes_an_earlier_place(model: Any) -> bool:
     ids = torch.tensor([[5, 9, 11], [5, 9, 30]])
     with torch.no_grad():
         states = model.base_model(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state
-    # Rows of one product may be rounded differently, by processor; another token moves states by a hundredth or more.
+    # Processors may round the rows of one product differently; another token that is seen moves states far more.
     return not torch.allclose(states[0, :2], states[1, :2], rtol=1e-4, atol=1e-5)
 
 
