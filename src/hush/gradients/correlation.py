@@ -6,8 +6,9 @@
               gradient: good on small, deep maps
     pieces    the same, with norms from the windows of a few examples at a time: where memory is short
 
-For pairs, with P(s, t) = <x_s, x_t> over pixels of the padded input and Q the same of the output gradients,
-|gradient|^2 = sum over kernel offsets o of <P(. + o, . + o), Q>, so windows are never written out.
+For pairs, with P(s, t) = <x_s, x_t> over pixels of the input and Q the same of the output gradients,
+|gradient|^2 = sum over kernel offsets o of <P(. + o, . + o), Q>, so windows are never written out. Pixels of the
+zeros around the input are left out of the sum.
 
 Which is quickest depends on shapes and machine. It is tried once for each shape, for few and for many examples, and
 then kept.
@@ -25,7 +26,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hush.gradients.shared import Shared, squared
+from hush.gradients.shared import Shared, dots, squared
 from hush.gradients.uses import Rows, Use, blanked, scaled
 
 _MOST_PAIRS = 4.0  # pairs of pixels are tried where they are at most this often as many as weights
@@ -109,7 +110,7 @@ def _ways(inputs: Tensor, outputs: Tensor, settings: Settings) -> dict[str, Way]
     if not settings.is_flat:
         return ways
     weights = torch.Size(settings.shape).numel()
-    places = settings.padded(inputs[:1]).shape[2:].numel()
+    places = inputs.shape[2:].numel()
     is_small = weights <= _KEEP * (inputs[0].numel() + outputs[0].numel())
     if places * places <= _MOST_PAIRS * weights:
         ways["pairs"] = Correlation
@@ -228,29 +229,45 @@ class Correlation:
     settings: Settings
     in_pieces: bool = False  # make the gradients of a few examples at a time instead of pairs of pixels
 
-    def _squares(self) -> Tensor:
-        if self.in_pieces:
-            pieces = _few(len(self.inputs), torch.Size(self.settings.shape).numel())
-            rows = (windows(self.inputs[few], self.outputs[few], self.settings) for few in pieces)
-            return torch.cat([squared(some.values) for some in rows])
-        places = self.settings.padded(self.inputs[:1]).shape[2:].numel()
-        pieces = _few(len(self.inputs), places * places)
-        return torch.cat([self._squared(self.inputs[few], self.outputs[few]) for few in pieces])
+    def _from_pieces(self) -> Tensor:
+        pieces = _few(len(self.inputs), torch.Size(self.settings.shape).numel())
+        rows = (windows(self.inputs[few], self.outputs[few], self.settings) for few in pieces)
+        return torch.cat([squared(some.values) for some in rows])
 
-    def _squared(self, inputs: Tensor, outputs: Tensor) -> Tensor:
-        count, (tall, wide) = len(inputs), outputs.shape[2:]
-        padded = self.settings.padded(inputs)
-        pairs = _pairs(padded).view(count, *padded.shape[2:], *padded.shape[2:])
-        (height, width), (down, right) = self.settings.shape[2:], self.settings.stride
-        by_row = pairs[:, : down * (tall - 1) + 1 : down, :, : down * (tall - 1) + 1 : down].clone()
-        for row in range(1, height):
-            here = slice(row, row + down * (tall - 1) + 1, down)
-            by_row += pairs[:, here, :, here]
-        total = by_row[:, :, : right * (wide - 1) + 1 : right, :, : right * (wide - 1) + 1 : right].clone()
-        for column in range(1, width):
-            here = slice(column, column + right * (wide - 1) + 1, right)
-            total += by_row[:, :, here, :, here]
-        return torch.linalg.vecdot(total.view(count, -1), _pairs(outputs).view(count, -1))
+    def _from_pairs(self, inputs: Tensor, outputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Squared norms, and |X|^2 |G|^2."""
+        count, before, after = len(inputs), _pairs(inputs), _pairs(outputs)
+        sizes = [pairs.diagonal(dim1=1, dim2=2).sum(1) for pairs in (before, after)]
+        total = before.view(count, *inputs.shape[2:], *inputs.shape[2:])
+        for axis in (0, 1):
+            total = self._over_offsets(total, axis, outputs.shape[2 + axis])
+        return dots(total, after), sizes[0] * sizes[1]
+
+    def _over_offsets(self, pairs: Tensor, axis: int, size: int) -> Tensor:
+        """From pairs of the input's pixels to pairs of the output's along an axis, summed over the kernel's offsets."""
+        total: Tensor | None = None
+        for after, before in self._inside(axis, pairs.shape[1 + axis], size):
+            part = _both(pairs, axis, before)
+            if total is None and part.shape[1 + axis] == size:
+                total = part.clone(memory_format=torch.contiguous_format)
+                continue
+            if total is None:
+                shape = [size if at % 2 == axis else length for at, length in enumerate(pairs.shape[1:])]
+                total = pairs.new_zeros(len(pairs), *shape)
+            _both(total, axis, after).add_(part)
+        assert total is not None
+        return total
+
+    def _inside(self, axis: int, pixels: int, size: int) -> list[tuple[slice, slice]]:
+        """For each offset: output pixels whose input pixel is not of the zeros around, and those; most pixels first."""
+        step, (zeros, _) = self.settings.stride[axis], self.settings.padding[axis]
+        found = []
+        for offset in range(self.settings.shape[2 + axis]):
+            first = max(0, -((offset - zeros) // step))
+            last = min(size - 1, (pixels - 1 + zeros - offset) // step)
+            start, stop = first * step + offset - zeros, last * step + offset - zeros + 1
+            found.append((slice(first, max(first, last + 1)), slice(start, max(start, stop), step)))
+        return sorted(found, key=lambda pair: pair[0].start - pair[0].stop)
 
     def rows(self) -> Tensor:
         """Each example's gradient."""
@@ -273,8 +290,12 @@ class Correlation:
     def measure(self, shared: Shared) -> tuple[Tensor, Tensor | None]:
         """Squared norms, and the size of what they are summed from."""
         if self.in_pieces:
-            return self._squares(), None
-        return self._squares(), shared.squared(self.inputs) * shared.squared(self.outputs)
+            return self._from_pieces(), None
+        most = max(self.inputs[0, 0].numel(), self.outputs[0, 0].numel())
+        pieces = _few(len(self.inputs), most * most)
+        found = [self._from_pairs(self.inputs[few], self.outputs[few]) for few in pieces]
+        squares, terms = (torch.cat(some) for some in zip(*found, strict=True))
+        return squares, terms
 
     def without(self, broken: Tensor) -> Correlation:
         """The same with zeros for the broken examples."""
@@ -283,6 +304,11 @@ class Correlation:
     def grouped(self, index: Tensor, present: Tensor) -> Rows:
         """The same with the examples of one unit added up."""
         return Rows(self.rows()).grouped(index, present)
+
+
+def _both(pairs: Tensor, axis: int, chosen: slice) -> Tensor:
+    """Some rows (axis 0) or columns (axis 1) of both pixels."""
+    return pairs[:, chosen, :, chosen] if axis == 0 else pairs[:, :, chosen, :, chosen]
 
 
 def _pairs(maps: Tensor) -> Tensor:
