@@ -43,10 +43,10 @@ def variant(data: str, changes: dict[str, Any]) -> FeatureRecipe:
     of_patches = {key: value for key, value in changes.items() if key not in of_head}
 
     def make(seed: int | None) -> list[Any]:
-        patches, *others = chosen.make(seed)
         kind = WhitenedPatches if "noise_multiplier" in changes else Patches
         own = {"random_state": 1_000_000 + (seed or 0)} if kind is WhitenedPatches else {}  # not the mean's
-        return [kind(**{**patches.get_params(), **of_patches, **own}), *others]
+        found = chosen.make(seed)
+        return [kind(**{**one.get_params(), **of_patches, **own}) if isinstance(one, Patches) else one for one in found]
 
     return replace(chosen, make=make, **of_head)
 

@@ -14,7 +14,7 @@ import safetensors.torch
 import torch
 
 from hush.errors import InvalidValue, UnreadableFile
-from hush.features import HashedNGrams, PrivateScaler, Scattering, WhitenedPatches, evened, load, save
+from hush.features import HashedNGrams, PrivateScaler, Scattering, Upright, WhitenedPatches, evened, load, save
 
 PICTURES = torch.rand(6, 1, 12, 12, generator=torch.Generator().manual_seed(0))
 
@@ -36,7 +36,9 @@ def test_what_was_saved_transforms_as_before(tmp_path: Path) -> None:
     assert all(step.random_state is None for _, step in found.steps)
 
 
-@pytest.mark.parametrize("part", [Scattering(root=False), HashedNGrams(64)], ids=["scattering", "words"])
+@pytest.mark.parametrize(
+    "part", [Scattering(root=False), Upright(width=0.2), HashedNGrams(64)], ids=["scattering", "upright", "words"]
+)
 def test_features_without_a_fit_keep_their_settings(part: object, tmp_path: Path) -> None:
     save([part], tmp_path / "features.safetensors")
     found = load(tmp_path / "features.safetensors").steps[0][1]

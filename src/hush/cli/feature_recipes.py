@@ -52,14 +52,20 @@ def _words(seed: int | None) -> list[Any]:
     return [HashedNGrams(longest=1, negations=True), PrivateColumnWeights(random_state=seed)]
 
 
-_DIGITS = _patches(
-    256, num_directions=128, patch_size=5, cells=6, overlap=0.6, threshold=0.5, contrast=0.3, ridge=1e3, mirror=False
+def _digits(seed: int | None) -> list[Any]:
+    from hush.features import Upright
+
+    return [Upright(), *_STROKES(seed)]
+
+
+_STROKES = _patches(
+    256, num_directions=96, patch_size=5, cells=6, overlap=0.6, threshold=0.35, contrast=0.1, ridge=1e3, mirror=False
 )  # fmt: skip
 _CLOTHES = _patches(512, num_directions=384, patch_size=5, cells=4)
 _PHOTOGRAPHS = _patches(1024, patch_size=5)
 _STEPS = 80
 RECIPES = {
-    "mnist-features": FeatureRecipe("mnist", _DIGITS, _STEPS, 0.5),
+    "mnist-features": FeatureRecipe("mnist", _digits, _STEPS, 0.5),
     "fashion-features": FeatureRecipe("fashion-mnist", _CLOTHES, _STEPS, 0.5),
     "cifar-patches": FeatureRecipe("cifar10", _PHOTOGRAPHS, _STEPS, 0.5),
     "imdb-words": FeatureRecipe("imdb", _words, 60, 0.5, texts=True),

@@ -9,6 +9,7 @@ from hush.features.public_bins import PublicBins
 from hush.features.saved import load, save
 from hush.features.scaler import PrivateScaler
 from hush.features.scattering import Scattering
+from hush.features.upright import Upright
 from hush.features.whitened_patches import WhitenedPatches
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "PrivateTransformer",
     "PublicBins",
     "Scattering",
+    "Upright",
     "WhitenedPatches",
     "load",
     "save",

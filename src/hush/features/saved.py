@@ -24,13 +24,15 @@ from hush.features.pca import PrivatePCA
 from hush.features.private_transformer import PrivateTransformer
 from hush.features.scaler import PrivateScaler
 from hush.features.scattering import Scattering
+from hush.features.upright import Upright
 from hush.features.whitened_patches import WhitenedPatches
 
-FORMAT = "hush features 4"
+FORMAT = "hush features 5"
 _PATCHES = ("whitening_", "filters_", "mixing_", "picture_shape_")
 _LEARNED: dict[type, tuple[str, ...]] = {
     HashedNGrams: (),
     Scattering: (),
+    Upright: (),
     PrivateColumnWeights: ("scale_",),
     PrivatePCA: ("components_",),
     PrivateScaler: ("mean_", "scale_", "num_rows_"),
