@@ -61,7 +61,7 @@ def _digits(seed: int | None) -> list[Any]:
 _STROKES = _patches(
     256, num_directions=96, patch_size=5, cells=6, overlap=0.6, threshold=0.35, contrast=0.1, ridge=1e3, mirror=False
 )  # fmt: skip
-_CLOTHES = _patches(512, num_directions=384, patch_size=5, cells=4)
+_CLOTHES = _patches(512, num_directions=192, patch_size=5, cells=6)
 _PHOTOGRAPHS = _patches(1024, patch_size=5)
 _STEPS = 80
 RECIPES = {
