@@ -246,10 +246,11 @@ class Correlation:
     def _over_offsets(self, pairs: Tensor, axis: int, size: int) -> Tensor:
         """From pairs of the input's pixels to pairs of the output's along an axis, summed over the kernel's offsets."""
         total: Tensor | None = None
-        for after, before in self._inside(axis, pairs.shape[1 + axis], size):
+        places = self._inside(axis, pairs.shape[1 + axis], size)
+        for after, before in places:
             part = _both(pairs, axis, before)
             if total is None and part.shape[1 + axis] == size:
-                total = part.clone(memory_format=torch.contiguous_format)
+                total = part.clone(memory_format=torch.contiguous_format) if len(places) > 1 else part
                 continue
             if total is None:
                 shape = [size if at % 2 == axis else length for at, length in enumerate(pairs.shape[1:])]
