@@ -168,3 +168,14 @@ def test_the_page_tells_the_patches_beside_the_network_of_abadi() -> None:
     means = {round(one["epsilon"]): f"{100 * one['mean']:.2f}" for one in kept("4-patches", "cifar10")}
     page = " ".join(table.PAGE.read_text(encoding="utf-8").split())
     assert f"have {means[2]} % at epsilon 2, {means[3]} at 3 and {means[8]} at 8" in page
+
+
+def test_the_readme_tells_the_means_at_epsilon_1() -> None:
+    rows = {"MNIST": ("4-patches", "mnist"), "Fashion-MNIST": ("4-patches", "fashion-mnist"),
+            "CIFAR-10": ("4-patches", "cifar10"), "IMDB": ("6-words-tables", "imdb")}  # fmt: skip
+    said = []
+    for name, (row, data) in rows.items():
+        (found,) = [one for one in kept(row, data) if round(one["epsilon"], 3) == 1]
+        said.append(f"{name} {100 * found['mean']:.2f} %")
+    readme = " ".join((table.PAGE.parents[2] / "README.md").read_text(encoding="utf-8").split())
+    assert f"means of five seeds: {', '.join(said)}" in readme
