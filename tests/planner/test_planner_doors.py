@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import logging
 import socket
 import threading
 import time
@@ -170,7 +171,7 @@ def test_the_policy_lets_nothing_in_from_elsewhere() -> None:
 
 
 def test_a_question_cut_off_by_the_end_is_no_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     begun = threading.Event()
 
@@ -186,6 +187,7 @@ def test_a_question_cut_off_by_the_end_is_no_error(
         assert begun.wait(60)
     asking.join(60)
     assert capfd.readouterr().err == ""
+    assert not caplog.records
 
 
 def _asked_in_vain(running: Served) -> None:
@@ -194,7 +196,7 @@ def _asked_in_vain(running: Served) -> None:
 
 
 def test_other_errors_of_the_server_are_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(*_: object) -> None:
         raise ArithmeticError("this is told")
@@ -202,4 +204,15 @@ def test_other_errors_of_the_server_are_told(
     monkeypatch.setattr("hush.planner.runs.describe", broken)
     with served(tmp_path) as running:
         assert running.ask("runs").status == 500
-    assert "this is told" in capfd.readouterr().err
+    assert "this is told" in caplog.text
+
+
+def test_handlers_of_other_parts_of_the_program_stay_open(tmp_path: Path) -> None:
+    """uvicorn's own configuration closes all of them; absl's then closes what was the standard error."""
+    closed = []
+    handler = logging.NullHandler()
+    handler.close = lambda: closed.append(True)  # type: ignore[method-assign]
+    with served(tmp_path):
+        pass
+    assert not closed
+    assert handler in [known() for known in logging._handlerList]  # type: ignore[attr-defined]

@@ -228,6 +228,7 @@ def prepared(planner: Planner) -> uvicorn.Server:
     config = uvicorn.Config(
         application(planner),
         access_log=False,
+        log_config=None,  # its own would close the handlers of everything else in this process
         log_level="error",
         lifespan="off",
         ws="none",
