@@ -19,14 +19,14 @@ setup: $(VENV)/.ready  ## make .venv with everything that demo, check and test n
 demo: setup  ## train privately on the digits, and see what it cost
 	$(VENV)/bin/python -m hush.cli.demo
 
-test: check  ## all checks, then all quick tests
-	$(VENV)/bin/python -m pytest -n $(WORKERS) --dist loadgroup
+test: check  ## all checks, then all other quick tests
+	$(VENV)/bin/python -m pytest -n $(WORKERS) --dist loadgroup $(addprefix --ignore=,$(HOUSE))
 
 check: setup  ## style, types and the rules of the house
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy --strict src
-	$(VENV)/bin/python -m pytest -q $(HOUSE)
+	$(VENV)/bin/python -m pytest -q -n $(WORKERS) --dist loadgroup $(HOUSE)
 
 slow: $(VENV)/.weights-ready  ## the long statistical runs, and those on real weights
 	HUSH_TEST_ENTROPY=fresh $(VENV)/bin/python -m pytest -m slow
