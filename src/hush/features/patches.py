@@ -26,6 +26,7 @@ from hush import _check
 from hush.errors import InvalidValue
 from hush.features.dead_leaves import dead_leaves
 from hush.features.evened import mixing
+from hush.features.pictures import checked
 
 _CONTRAST = 0.3  # added to the length of a patch: patches that are nearly flat stay short
 _LIVELY = 0.4  # the shortest patch that becomes a filter
@@ -204,15 +205,7 @@ class Patches(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             _check.positive(name, getattr(self, name))
         for name in ("threshold", "contrast"):
             _check.nonnegative(name, getattr(self, name))
-        pictures = torch.as_tensor(X, dtype=torch.float32)
-        if pictures.ndim != 4 or not len(pictures) or min(pictures.shape[2:]) < self.patch_size + self.cells - 1:
-            raise InvalidValue(
-                f"X must hold pictures (rows, channels, height, width) of at least {self.patch_size + self.cells - 1} "
-                f"pixels a side; got shape {tuple(pictures.shape)}."
-            )
-        if not pictures.sum(dtype=torch.float64).isfinite():
-            raise InvalidValue("X must hold finite numbers only; it has a NaN or an infinity. Leave that picture out.")
-        return pictures
+        return checked(X, self.patch_size + self.cells - 1)
 
 
 def _whitening(moments: Tensor, ridge: float) -> Tensor:

@@ -27,6 +27,7 @@ from torch.nn import functional
 from hush import _check
 from hush.errors import InvalidValue
 from hush.features.evened import mixing
+from hush.features.pictures import checked
 
 _AT_ONCE = 16  # planes
 _SEED = 1  # of the pictures of nothing that mixing looks at
@@ -113,17 +114,7 @@ class Scattering(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         _check.whole("directions", self.directions)
         if self.num_directions is not None:
             _check.whole("num_directions", self.num_directions)
-        pictures = torch.as_tensor(X, dtype=torch.float32)
-        least = 2 ** (self.scales + 1)
-        sides = pictures.shape[2:]
-        if pictures.ndim != 4 or not len(pictures) or min(sides) < least or any(size % 4 for size in sides):
-            raise InvalidValue(
-                f"X must hold pictures (rows, channels, height, width) with sides that 4 divides, of at least {least} "
-                f"pixels; got shape {tuple(pictures.shape)}."
-            )
-        if not pictures.sum(dtype=torch.float64).isfinite():
-            raise InvalidValue("X must hold finite numbers only; it has a NaN or an infinity. Leave that picture out.")
-        return pictures
+        return checked(X, 2 ** (self.scales + 1), divisor=4)
 
 
 def _scatter(planes: Tensor, scales: int, directions: int, windows: tuple[int, int]) -> Tensor:

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from hush import _check
-from hush.errors import InvalidValue
+from hush.features.pictures import checked
 
 _AT_ONCE = 1_000  # pictures
 _LEAST = 1e-4  # of a second moment; smaller shapes count as this large
@@ -92,12 +92,4 @@ class Upright(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             _check.positive(name, getattr(self, name))
         for name in ("height_share", "width_share"):
             _check.nonnegative(name, getattr(self, name))
-        pictures = torch.as_tensor(X, dtype=torch.float32)
-        if pictures.ndim != 4 or not len(pictures) or min(pictures.shape[2:]) < 2:
-            raise InvalidValue(
-                "X must hold pictures (rows, channels, height, width) of at least 2 pixels a side; got shape "
-                f"{tuple(pictures.shape)}."
-            )
-        if not pictures.sum(dtype=torch.float64).isfinite():
-            raise InvalidValue("X must hold finite numbers only; it has a NaN or an infinity. Leave that picture out.")
-        return pictures
+        return checked(X, 2)

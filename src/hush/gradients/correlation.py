@@ -245,18 +245,18 @@ class Correlation:
 
     def _over_offsets(self, pairs: Tensor, axis: int, size: int) -> Tensor:
         """From pairs of the input's pixels to pairs of the output's along an axis, summed over the kernel's offsets."""
-        total: Tensor | None = None
         places = self._inside(axis, pairs.shape[1 + axis], size)
+        total = _both(pairs, axis, places[0][1])
+        if total.shape[1 + axis] < size:  # at no offset do all output pixels lie over the input
+            shape = [size if at % 2 == axis else length for at, length in enumerate(pairs.shape[1:])]
+            total = pairs.new_zeros(len(pairs), *shape)
+        elif len(places) > 1:
+            total = total.clone(memory_format=torch.contiguous_format)
+            del places[0]
+        else:
+            return total
         for after, before in places:
-            part = _both(pairs, axis, before)
-            if total is None and part.shape[1 + axis] == size:
-                total = part.clone(memory_format=torch.contiguous_format) if len(places) > 1 else part
-                continue
-            if total is None:
-                shape = [size if at % 2 == axis else length for at, length in enumerate(pairs.shape[1:])]
-                total = pairs.new_zeros(len(pairs), *shape)
-            _both(total, axis, after).add_(part)
-        assert total is not None
+            _both(total, axis, after).add_(_both(pairs, axis, before))
         return total
 
     def _inside(self, axis: int, pixels: int, size: int) -> list[tuple[slice, slice]]:
