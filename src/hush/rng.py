@@ -61,10 +61,14 @@ class CipherStream:
         nonce = self._nonce.to_bytes(_NONCE_BYTES, "big")
         return Cipher(algorithms.AES256(self._key), modes.GCM(nonce)).encryptor()
 
+    def require_own(self) -> None:
+        """Raise in a forked copy, which would repeat its parent's words and what was made of them."""
+        if os.getpid() != self._process:
+            raise InvalidValue("a random stream belongs to the process that made it; make a new Rng after a fork.")
+
     def words(self, count: int) -> NDArray[numpy.int64]:
         """The next `count` words, in an array that the next call overwrites."""
-        if os.getpid() != self._process:  # a forked copy would repeat its parent's words
-            raise InvalidValue("a random stream belongs to the process that made it; make a new Rng after a fork.")
+        self.require_own()
         size = count * _WORD_BYTES
         if len(self._room) != size + _BLOCK_BYTES:
             self._room = bytearray(size + _BLOCK_BYTES)  # the library asks for a spare block

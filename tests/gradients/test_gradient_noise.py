@@ -35,6 +35,9 @@ class Words:
     def __init__(self, values: list[int]) -> None:
         self.values = np.array(values, dtype=np.int64)
 
+    def require_own(self) -> None:
+        pass
+
     def words(self, count: int) -> NDArray[np.int64]:
         return np.resize(self.values, count)
 
@@ -259,9 +262,34 @@ def test_portions_of_one_size_and_no_number_twice() -> None:
     source, total = NoiseSource(Rng.from_seed(6)), 2 * _MOST + 10
     found = [source.add({"a": torch.zeros(total - 7), "b": torch.zeros(7)}, 1.0) for _ in range(2)]
     numbers = torch.cat([part for gradients in found for part in gradients.values()])
-    assert source._streams[torch.float32]._room.shape[1] == -(-total // 3 // 4) * 2
+    assert source._streams[torch.float32]._room.shape[1:] == (1, -(-total // 3 // 4) * 2)
     assert len(torch.unique(numbers)) > 0.9 * len(numbers)  # of float32 some are equal by chance
     assert abs(float(numbers.double().mean())) * math.sqrt(len(numbers)) < 5.3
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("size", [10, 1024, 5000])
+def test_numbers_of_several_steps_made_at_once_are_those_of_one_step_at_a_time(
+    dtype: torch.dtype, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def steps() -> Tensor:
+        stream = NormalStream(Rng.from_seed(4), "noise", dtype)
+        return torch.stack([stream.tensor(size) for _ in range(40)])
+
+    ahead = steps()
+    monkeypatch.setattr("hush.gradients.normals._AHEAD", 1)
+    assert torch.allclose(ahead, steps(), rtol=1e-6, atol=0.0)  # the last elements of an array may be rounded otherwise
+    assert len(torch.unique(ahead)) > 0.99 * ahead.numel()
+
+
+def test_numbers_made_before_a_fork_are_not_used_in_the_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = NormalStream(Rng(), "noise", torch.float32)
+    for _ in range(4):
+        stream.tensor(1024)
+    assert stream._ready  # the next step needs nothing from the cipher
+    monkeypatch.setattr("os.getpid", lambda: -1)
+    with pytest.raises(InvalidValue, match="fork"):
+        stream.tensor(1024)
 
 
 def sources(seed: int | None) -> Iterator[NoiseSource]:

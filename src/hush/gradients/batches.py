@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import torch
 from torch import Tensor, nn
 
 from hush.errors import InvalidValue
+from hush.gradients.recurring import part
 
 Batch: TypeAlias = Any  # a tensor, or a tuple, list or mapping of tensors and constants
 LossFunction: TypeAlias = Callable[..., Tensor]
@@ -47,35 +48,39 @@ def tensors(batch: Batch) -> list[Tensor]:
     return []
 
 
-def _refuse_plain_lists(batch: Batch) -> None:
-    """A list of numbers or texts looks like one value for each example, and nothing here could cut it."""
+def num_examples(batch: Batch) -> int:
+    """The number of examples: the length that all tensors of the batch share."""
+    sizes: set[int | None] = set()
+    _note_lengths(batch, sizes)
+    if len(sizes) != 1 or None in sizes:
+        raise InvalidValue(
+            "a batch must be tensors whose first axis is the example, all of one length; "
+            f"got lengths {sorted(map(str, sizes))}."
+        )
+    return cast("int", sizes.pop())
+
+
+def _note_lengths(batch: Batch, sizes: set[int | None]) -> None:
+    """Of all tensors; None for one without axes. A list of numbers or texts is refused: nothing here could cut it."""
     if isinstance(batch, Tensor):
+        sizes.add(batch.shape[0] if batch.ndim else None)
         return
     if isinstance(batch, list) and batch and not isinstance(batch[0], Tensor | Mapping | list | tuple):
         raise InvalidValue(
             f"a batch must not hold a list of {type(batch[0]).__name__}: it cannot be cut into examples; make it a "
             "tensor with one row for each example, or a tuple if it is a constant."
         )
-    for value in batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, _SEQUENCES) else ():
-        _refuse_plain_lists(value)
-
-
-def num_examples(batch: Batch) -> int:
-    """The number of examples: the length that all tensors of the batch share."""
-    _refuse_plain_lists(batch)
-    shapes = [tensor.shape for tensor in tensors(batch)]
-    sizes = {shape[0] if shape else None for shape in shapes}
-    if len(sizes) != 1 or None in sizes:
-        raise InvalidValue(
-            "a batch must be tensors whose first axis is the example, all of one length; "
-            f"got lengths {sorted(map(str, sizes))}."
-        )
-    return int(shapes[0][0])
+    if isinstance(batch, _SEQUENCES):
+        for value in batch:
+            _note_lengths(value, sizes)
+    elif isinstance(batch, Mapping):
+        for value in batch.values():
+            _note_lengths(value, sizes)
 
 
 def take(batch: Batch, index: Tensor | slice) -> Batch:
     """The examples at these places."""
-    return mapped(lambda tensor: tensor[index], batch)
+    return mapped(lambda tensor: part(tensor, index), batch)
 
 
 def split(batch: Batch, size: int) -> Iterator[Batch]:

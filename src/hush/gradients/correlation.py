@@ -26,6 +26,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from hush.gradients.recurring import Origin
 from hush.gradients.shared import Shared, dots, squared
 from hush.gradients.uses import Rows, Use, blanked, scaled
 
@@ -91,9 +92,12 @@ def _each(value: Any, axes: int) -> tuple[int, ...]:
     return (value,) * axes if isinstance(value, int) else tuple(value) * (axes // len(value))
 
 
-def use_of(inputs: Tensor, outputs: Tensor, settings: Settings) -> Use:
-    """How the weight was used, in the quickest form."""
+def use_of(inputs: Tensor, outputs: Tensor, settings: Settings, origin: Origin | None = None) -> Use:
+    """How the weight was used, in the quickest form; `origin` tells of which rows of a data set the input is."""
     ways = _ways(inputs, outputs, settings)
+    places = outputs.shape[2:].numel()
+    if origin is not None and "pairs" in ways and origin.has_room(settings, inputs, places * places + 1):
+        return Correlation(inputs, outputs, settings, origin=origin)
     if len(ways) == 1:
         return next(iter(ways.values()))(inputs, outputs, settings)
     key = (settings, inputs.shape[1:], inputs.dtype, inputs.device.type, len(inputs) > _MOST_GROUPS)
@@ -228,6 +232,7 @@ class Correlation:
     outputs: Tensor
     settings: Settings
     in_pieces: bool = False  # make the gradients of a few examples at a time instead of pairs of pixels
+    origin: Origin | None = None  # which rows of a data set the input is: pairs of its windows are made once
 
     def _from_pieces(self) -> Tensor:
         pieces = _few(len(self.inputs), torch.Size(self.settings.shape).numel())
@@ -236,12 +241,33 @@ class Correlation:
 
     def _from_pairs(self, inputs: Tensor, outputs: Tensor) -> tuple[Tensor, Tensor]:
         """Squared norms, and |X|^2 |G|^2."""
-        count, before, after = len(inputs), _pairs(inputs), _pairs(outputs)
-        sizes = [pairs.diagonal(dim1=1, dim2=2).sum(1) for pairs in (before, after)]
-        total = before.view(count, *inputs.shape[2:], *inputs.shape[2:])
+        before, size = self._of_windows(inputs)
+        return _together(before, size, _pairs(outputs))
+
+    def _of_windows(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """The products of all pairs of windows, and |X|^2: what depends on the input alone."""
+        count, total = len(inputs), _pairs(inputs)
+        size = total.diagonal(dim1=1, dim2=2).sum(1)
+        total = total.view(count, *inputs.shape[2:], *inputs.shape[2:])
         for axis in (0, 1):
-            total = self._over_offsets(total, axis, outputs.shape[2 + axis])
-        return dots(total, after), sizes[0] * sizes[1]
+            total = self._over_offsets(total, axis, self.outputs.shape[2 + axis])
+        return total, size
+
+    def _recalled(self, origin: Origin) -> tuple[Tensor, Tensor]:
+        """The same as `_from_pairs`, with the pairs of rows that were seen before from memory."""
+        places = self.outputs.shape[2:].numel()
+
+        def lines(inputs: Tensor) -> Tensor:
+            found = [self._of_windows(inputs[few]) for few in _few(len(inputs), self._most_pairs())]
+            return torch.cat([torch.cat([pairs.flatten(1), size[:, None]], dim=1) for pairs, size in found])
+
+        known = origin.known(self.settings, self.inputs, places * places + 1, lines)
+        return _together(known[:, :-1], known[:, -1], _pairs(self.outputs))
+
+    def _most_pairs(self) -> int:
+        """Of pixels of one example, before or after."""
+        most = max(self.inputs[0, 0].numel(), self.outputs[0, 0].numel())
+        return most * most
 
     def _over_offsets(self, pairs: Tensor, axis: int, size: int) -> Tensor:
         """From pairs of the input's pixels to pairs of the output's along an axis, summed over the kernel's offsets."""
@@ -286,21 +312,22 @@ class Correlation:
 
     def take(self, index: Tensor) -> Correlation:
         """The same for some of the examples."""
-        return replace(self, inputs=self.inputs[index], outputs=self.outputs[index])
+        return replace(self, inputs=self.inputs[index], outputs=self.outputs[index], origin=None)
 
     def measure(self, shared: Shared) -> tuple[Tensor, Tensor | None]:
         """Squared norms, and the size of what they are summed from."""
         if self.in_pieces:
             return self._from_pieces(), None
-        most = max(self.inputs[0, 0].numel(), self.outputs[0, 0].numel())
-        pieces = _few(len(self.inputs), most * most)
+        if self.origin is not None:
+            return self._recalled(self.origin)
+        pieces = _few(len(self.inputs), self._most_pairs())
         found = [self._from_pairs(self.inputs[few], self.outputs[few]) for few in pieces]
         squares, terms = (torch.cat(some) for some in zip(*found, strict=True))
         return squares, terms
 
     def without(self, broken: Tensor) -> Correlation:
         """The same with zeros for the broken examples."""
-        return replace(self, inputs=blanked(self.inputs, broken), outputs=blanked(self.outputs, broken))
+        return replace(self, inputs=blanked(self.inputs, broken), outputs=blanked(self.outputs, broken), origin=None)
 
     def grouped(self, index: Tensor, present: Tensor) -> Rows:
         """The same with the examples of one unit added up."""
@@ -316,3 +343,8 @@ def _pairs(maps: Tensor) -> Tensor:
     """The products of all pairs of pixels, summed over channels."""
     flat = maps.flatten(2)
     return flat.mT @ flat
+
+
+def _together(before: Tensor, size: Tensor, after: Tensor) -> tuple[Tensor, Tensor]:
+    """Squared norms from the pairs before and after the layer, and |X|^2 |G|^2."""
+    return dots(before, after), size * after.diagonal(dim1=1, dim2=2).sum(1)

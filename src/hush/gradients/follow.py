@@ -15,6 +15,7 @@ from torch import Tensor
 
 from hush.errors import NoRule
 from hush.gradients import functions as kinds
+from hush.gradients.functions import CLOSED as CLOSED
 from hush.gradients.functions import EXPANDING as EXPANDING
 from hush.gradients.functions import PASSIVE as PASSIVE
 from hush.gradients.functions import both as _both
@@ -36,7 +37,7 @@ from hush.gradients.recall import key_of, recalled
 
 _SEQUENCES = (tuple, list)
 
-__all__ = ["EXPANDING", "PASSIVE", "_both", "follow", "terms"]
+__all__ = ["CLOSED", "EXPANDING", "PASSIVE", "_both", "follow", "terms"]
 
 Known = list[tuple[Tensor, Layout]]
 

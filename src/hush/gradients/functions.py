@@ -143,6 +143,9 @@ LEADING = _every(
 )  # fmt: skip
 # Pools that choose between two functions by a flag reach the tape under their public name.
 LEADING |= {getattr(torch.nn.functional, f"{kind}max_pool{axes}d") for kind in ("", "adaptive_") for axes in (1, 2, 3)}
+# Python functions of which the outside says it all, where no weight meets the batch in them.
+CLOSED = POINTWISE | {torch.nn.functional.cross_entropy}
+LEADING |= {torch.nn.functional.cross_entropy}
 PADDING = {torch._C._nn.pad, torch.constant_pad_nd}
 NORMALISING = {torch.layer_norm, torch.rms_norm}
 RECURRENT = {torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu}

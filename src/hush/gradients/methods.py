@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import _engine_run_backward
 
 from hush.errors import HushError, NoRule
 from hush.gradients import rules, vectorized
 from hush.gradients.batches import Batch, LossFunction, call, checked_losses, mapped, num_examples
 from hush.gradients.keeping import kept
 from hush.gradients.layout import Layout, mark
+from hush.gradients.recurring import note_origin, origin_of
 from hush.gradients.tape import Tape
-from hush.gradients.twins import twin
 from hush.gradients.uses import Rows, Use
 
 METHODS = ("tape", "vectorized", "looped")
 _chosen: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()
 
-_grad = twin(torch.autograd.grad)  # the tape sees what runs inside it, and need not be asked about the whole
+_run_backward: Any = _engine_run_backward  # what torch.autograd.grad calls, after questions that are answered here
 
 assert rules  # importing it fills the tape's table
 
@@ -94,7 +96,7 @@ def taped(
     tape = Tape(model, count, tolerant=tolerant, parameters=parameters)
 
     def entered(tensor: Tensor) -> Tensor:
-        alias = tensor.detach()
+        alias = note_origin(tensor.detach(), origin_of(tensor))
         mark(alias, Layout(0))
         return alias
 
@@ -104,9 +106,9 @@ def taped(
     losses = checked_losses(losses, count)
     tape.is_final = True
     if losses.requires_grad:
-        targets, ones = [tape.anchor, *tape.parameters.values()], torch.ones_like(losses)
-        with tape:
-            direct = _grad(losses, targets, ones, allow_unused=True)[1:]
+        targets, ones = (tape.anchor, *tape.parameters.values()), torch.ones_like(losses)
+        with tape:  # neither kept nor differentiated again; unused parameters are as they should be
+            direct = _run_backward((losses,), (ones,), False, False, targets, True, accumulate_grad=False)[1:]
         missed = [name for name, value in zip(tape.parameters, direct, strict=True) if value is not None]
         if missed and not tolerant:
             raise NoRule(f"{', '.join(missed)}: used by a function that the tape does not see.")

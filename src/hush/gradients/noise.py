@@ -74,7 +74,7 @@ class NoiseSource:
                 hold_in_range(row, scale)
             for piece in numbers.pieces(row.numel(), ahead=total):
                 end = start + piece[0].numel()
-                part = row[start:end]
+                part = row if end - start == row.numel() else row[start:end]
                 add_on_grid(part, piece, scale, scale) if self.secure else add_plain(part, piece, scale)
                 start = end
             write_back(gradient, row)
@@ -95,8 +95,8 @@ class NoiseSource:
 
 def add_plain(part: Tensor, normals: Piece, stddev: float) -> None:
     """`part` plus `stddev` times the normals, in place."""
-    wave, radius = normals
-    part.addcmul_(wave.to(part.device), radius.to(part.device), value=stddev)
+    wave, radius = normals if part.is_cpu else (piece.to(part.device) for piece in normals)
+    part.addcmul_(wave, radius, value=stddev)
 
 
 def add_on_grid(part: Tensor, normals: Piece, stddev: float, grid_stddev: float) -> None:

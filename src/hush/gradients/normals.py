@@ -10,7 +10,7 @@ thirty steps or so.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy
@@ -23,6 +23,7 @@ from hush.rng import CipherStream, Rng
 Piece = tuple[Tensor, Tensor]
 
 _LEAST, _MOST = 1 << 10, 1 << 19  # numbers made at a time: more would not stay in the cache
+_AHEAD = 1 << 19  # numbers made ahead of the steps that will ask for them
 _TAILS = 1024  # numbers of the tail, likewise
 
 
@@ -51,9 +52,11 @@ class NormalStream:
         self._cipher = rng.cipher_stream(name)
         self._tail = _Tail(rng.cipher_stream(f"{name}/tail"), self._form.tail)
         self._least = torch.tensor(self._form.tail, dtype=dtype)
-        self._room = torch.empty(3, 0, dtype=dtype)
-        self._words, self._halves = numpy.empty(0, dtype=numpy.int64), list[Tensor]()
-        self._ready: list[Piece] = []
+        self._room = torch.empty(3, 0, 0, dtype=dtype)
+        self._words: NDArray[numpy.int64] = numpy.empty(0, dtype=numpy.int64)
+        self._halves: Sequence[Tensor] = ()
+        self._ready: list[Piece] = []  # the last one comes first
+        self._used = 0  # numbers of that one
 
     def pieces(self, count: int, *, ahead: int = 0) -> Iterator[Piece]:
         """The next `count` numbers in pieces that the caller must use before it asks for more.
@@ -61,15 +64,20 @@ class NormalStream:
         A piece is two tensors, whose product the numbers are: what adds them to something multiplies on the way.
         `ahead` is how many will be wanted soon, these among them: making many at once is quicker.
         """
+        self._cipher.require_own()  # numbers made before a fork would come twice
         while count:
             if not self._ready:
-                self._ready = self._portion(max(count, ahead))
-            wave, radius = self._ready.pop(0)
-            if wave.numel() > count:
-                self._ready.insert(0, (wave[count:], radius[count:]))
-                wave, radius = wave[:count], radius[:count]
-            count -= wave.numel()
-            yield wave, radius
+                self._ready = self._portions(max(count, ahead))[::-1]
+            wave, radius = self._ready[-1]
+            left = len(wave) - self._used
+            if count < left:
+                start, self._used = self._used, self._used + count
+                yield wave[start : self._used], radius[start : self._used]
+                return
+            self._ready.pop()
+            start, self._used = self._used, 0
+            count -= left
+            yield (wave[start:], radius[start:]) if start else (wave, radius)
 
     def tensor(self, count: int, *, ahead: int = 0) -> Tensor:
         """The next `count` numbers in a tensor of their own."""
@@ -80,29 +88,36 @@ class NormalStream:
             start = end
         return result
 
-    def _portion(self, wanted: int) -> list[Piece]:
-        """The cosines with their radii, and the sines with the same."""
+    def _portions(self, wanted: int) -> list[Piece]:
+        """Cosines with their radii and sines with the same; of several portions, where one size is asked for again.
+
+        A step that needs few numbers finds neither code nor data in the cache, and pays as much for that as for them.
+        """
         share = -(-wanted // -(-wanted // _MOST))  # as many portions as must be, of one size
         half = max(_LEAST, share + -share % 4) // 2
-        if self._room.shape[1] != half:
-            self._room = torch.empty(3, half, dtype=self.dtype)
+        _, times, size = self._room.shape
+        times = min(2 * times, max(1, _AHEAD // (2 * half))) if half == size else 1
+        if self._room.shape != (3, times, half):
+            self._room = torch.empty(3, times, half, dtype=self.dtype)
         cosines, angle, radius = self._room
-        first, second = self._halves_of(self._cipher.words(2 * half // self._per_word))
+        first, second = self._halves_of(self._cipher.words(times * 2 * half // self._per_word), times)
         self._fill_radius(radius, first)
         angle.copy_(second).mul_(math.pi / 2.0**self._form.bits)  # from -pi to pi
         torch.cos(angle, out=cosines)
-        return [(cosines, radius), (angle.sin_(), radius)]
+        angle.sin_()
+        return [(wave, radius[at]) for at in range(times) for wave in (cosines[at], angle[at])]
 
-    def _halves_of(self, words: NDArray[numpy.int64]) -> list[Tensor]:
+    def _halves_of(self, words: NDArray[numpy.int64], times: int) -> Sequence[Tensor]:
         if words is not self._words:
-            self._words, self._halves = words, list(torch.from_numpy(words.view(self._form.kind)).chunk(2))
+            rows = torch.from_numpy(words.view(self._form.kind)).view(times, 2, -1)
+            self._words, self._halves = words, rows.unbind(1)
         return self._halves
 
     def _fill_radius(self, radius: Tensor, words: Tensor) -> None:
         least, scale = self._form.tail, 2.0**-self._form.bits
         torch.add(self._least, radius.copy_(words).abs_(), alpha=(1 - least) * scale, out=radius)
         places, values = self._tail.of(words.numel())
-        radius.numpy()[places] = values
+        radius.view(-1).numpy()[places] = values
         radius.log_().mul_(-2).sqrt_()
 
 

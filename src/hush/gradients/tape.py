@@ -104,8 +104,6 @@ class Tape(TorchFunctionMode):
         kwargs = kwargs or {}
         if func in follow.PASSIVE:
             return func(*args, **kwargs)
-        if isinstance(func, FunctionType) and func not in RULES and func not in self._inside:
-            return self._opened(func, args, kwargs)
         tensors = _tensors(args) + _tensors(kwargs.values()) if kwargs else _tensors(args)
         batched, weights = False, False
         for tensor in tensors:
@@ -115,6 +113,9 @@ class Tape(TorchFunctionMode):
                 weights = True
             else:
                 batched = True
+        is_open = isinstance(func, FunctionType) and func not in RULES and (weights or func not in follow.CLOSED)
+        if is_open and func not in self._inside:
+            return self._opened(func, args, kwargs)
         if not batched:
             return self._derive(func, args, kwargs) if weights else func(*args, **kwargs)
         if weights and torch.is_grad_enabled():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy
@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 from hush import _check
 from hush.errors import InvalidValue
 from hush.gradients.batches import Batch, num_examples, take
+from hush.gradients.recurring import Memory, Origin, note_origin
 from hush.rng import Rng
 from hush.sampling import Index, draws
 from hush.training.handed import hand_out
@@ -27,6 +28,8 @@ from hush.training.team import Team
 
 if TYPE_CHECKING:
     from hush.training.plan import TrainingPlan
+
+_OFTEN = 2.0  # passes over the data, from which on it pays to remember what was computed of a row
 
 Collate = Callable[[list[Any]], Any]
 
@@ -87,11 +90,18 @@ class Feed:
         indices = (lot[self._team.rank :: self._team.size] for lot in lots)
         tensor_data = _tensors(self._dataset)
         if tensor_data is not None and self._collate is None:
+            memories = [Memory(tensor) for tensor in tensor_data[0]] if self._comes_again(*tensor_data[0]) else []
             for index in indices:
                 rows, groups = self._expand(index)
-                yield self._finish(_taken(*tensor_data, rows), groups)
+                yield self._finish(_taken(*tensor_data, rows, memories), groups)
         else:
             yield from self._loaded(indices, rng)
+
+    def _comes_again(self, *data: Tensor) -> bool:
+        """Whether this process will see most rows more than once, in tensors that tell when they change."""
+        if any(tensor.is_inference() for tensor in data):
+            return False
+        return self._plan.expected_batch_size * self._plan.steps >= _OFTEN * self._rows * self._team.size
 
     def _expand(self, index: Index) -> tuple[Index, Tensor | None]:
         if self._people is None:
@@ -200,9 +210,15 @@ def _tensors(dataset: Dataset[Any]) -> tuple[tuple[Tensor, ...], Tensor | None] 
     return (dataset.tensors, None) if plain else None  # type: ignore[attr-defined]
 
 
-def _taken(tensors: tuple[Tensor, ...], shown: Tensor | None, rows: Index) -> tuple[Tensor, ...]:
+def _taken(
+    tensors: tuple[Tensor, ...], shown: Tensor | None, rows: Index, memories: Sequence[Memory] = ()
+) -> tuple[Tensor, ...]:
+    """These rows; where there are memories, they know their numbers."""
     if shown is None and len(rows) == len(tensors[0]) and numpy.array_equal(rows, numpy.arange(len(rows))):
         return tensors  # a full batch needs no copy
     index = torch.from_numpy(rows)
     index = index if shown is None else shown[index]
-    return tuple(tensor.index_select(0, index.to(tensor.device)) for tensor in tensors)
+    found = tuple(tensor.index_select(0, index.to(tensor.device)) for tensor in tensors)
+    for tensor, memory in zip(found, memories, strict=False):
+        note_origin(tensor, Origin(memory, index.to(tensor.device)))
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -262,4 +263,7 @@ _NOTHING = _Work(None, 0, (0.0, 0.0), 0, 0.0, "")
 def _seen(norms: Tensor, clip_norm: float) -> tuple[float, float]:
     """The sum of the finite norms, and how many are above the clip norm."""
     found = norms.detach().cpu().numpy()  # few numbers, for which numpy is quicker
-    return float(found[numpy.isfinite(found)].sum()), float((found > clip_norm).sum())
+    total = float(found.sum())
+    if not math.isfinite(total):
+        total = float(found[numpy.isfinite(found)].sum())
+    return total, float(numpy.count_nonzero(found > clip_norm))

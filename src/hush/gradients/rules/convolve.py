@@ -9,6 +9,7 @@ from torch import Tensor
 
 from hush.gradients import correlation
 from hush.gradients.layout import Layout
+from hush.gradients.recurring import origin_of
 from hush.gradients.rules.products import is_weight, plain
 from hush.gradients.tape import rule
 from hush.gradients.uses import Rows, Sums
@@ -44,9 +45,10 @@ def _convolution(tape: Tape, func: Any, given: dict[str, Any], *, transposed: bo
     output = func(inputs, plain(tape, weight), plain(tape, bias), **given)
 
     settings = correlation.Settings.of(weight, inputs.ndim - 2, transposed=transposed, **given)
+    origin = origin_of(inputs)
 
     def write(gradient: Tensor, *inputs: Tensor) -> None:
-        use = correlation.use_of(inputs[0].to(gradient.dtype), gradient, settings) if inputs else None
+        use = correlation.use_of(inputs[0].to(gradient.dtype), gradient, settings, origin) if inputs else None
         if use is not None:
             tape.note(weight, use, func)
         if bias is not None and tape.is_weight(bias):
