@@ -13,9 +13,9 @@ set it holds (`note_origin`), and the layer then asks its `Origin` for what it w
     [[92.0], [28.0]]
 
 Nothing is recalled of a row that has changed. A change by torch, of the data set or of the batch on its way to the
-layer, is seen by the tensor's version, as autograd sees it. A change by others, such as numpy where it shares the
-memory, raises no version; so a few rows of each batch are compared by a weighted sum of their values, and if one is
-another than before, all is forgotten.
+layer, is seen by the tensor's version, as autograd sees it. A change by others raises no version; so rows are compared
+by a weighted sum of their values, and if one is another than before, all is forgotten. Where the memory belongs to
+others (an array of numpy, a file), every row is compared each time it comes; where it is torch's own, one of sixteen.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from torch import Tensor
 
 _MARK = "_hush_origin"
 _SHARE = 8  # what is kept of a data set takes at most this part of it
-_COMPARED = 16  # one row of so many
+_COMPARED = 16  # one row of so many, of memory that is torch's own
 _CLOSE = 1e-5  # of |row| |weights|: what rounding changes is ten times smaller
 
 
@@ -38,6 +38,7 @@ class Memory:
 
     def __init__(self, data: Tensor) -> None:
         self._data, self._version = data, data._version
+        self.compared = slice(None, None, _COMPARED if data.untyped_storage().resizable() else 1)  # rows of a batch
         self._tables: dict[Hashable, Tensor] = {}
 
     def has_room(self, key: Hashable, width: int) -> bool:
@@ -70,8 +71,9 @@ class Origin:
         """`compute(values)`, a line of `width` numbers for each row, where only rows that are new are computed."""
         table, flat = self.memory.table(_key(what, values), width, values), values.flatten(1)
         found, weights = table.index_select(0, self.rows), _weights(flat.shape[1], flat.dtype, flat.device)
-        before, near = found[::_COMPARED, width:].unbind(1)
-        if bool(((before - flat[::_COMPARED] @ weights).abs() > near).any()):  # false where it is not known
+        few = self.memory.compared
+        before, near = found[few, width:].unbind(1)
+        if bool(((before - flat[few] @ weights).abs() > near).any()):  # false where it is not known
             table.fill_(torch.nan)
             found.fill_(torch.nan)
         new = torch.nonzero(found[:, width].isnan())[:, 0]
