@@ -282,6 +282,13 @@ def test_numbers_of_several_steps_made_at_once_are_those_of_one_step_at_a_time(
     assert len(torch.unique(ahead)) > 0.99 * ahead.numel()
 
 
+def test_sizes_may_change_from_step_to_step() -> None:
+    stream, sizes = NormalStream(Rng.from_seed(4), "noise", torch.float64), (1024, 1024, 1024, 2048, 10, 10, 4096, 1024)
+    numbers = torch.cat([stream.tensor(size) for size in sizes])
+    assert len(torch.unique(numbers)) == sum(sizes)
+    assert abs(float(numbers.square().mean()) - 1) < 5.3 * math.sqrt(2 / sum(sizes))
+
+
 def test_numbers_made_before_a_fork_are_not_used_in_the_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = NormalStream(Rng(), "noise", torch.float32)
     for _ in range(4):

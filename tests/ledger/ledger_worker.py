@@ -10,6 +10,7 @@ import random
 import signal
 import sys
 import time
+import traceback
 from typing import Any
 
 from sqlalchemy import Connection
@@ -104,8 +105,10 @@ def main(task: str, path: str, folder: str, number: int) -> None:
             os.read(gate, 1)  # returns when the parent closes its end
             try:
                 child(task, path, folder, f"worker-{index}")
-            finally:
-                os._exit(0 if sys.exc_info()[0] is None else 1)
+            except BaseException:
+                traceback.print_exc()
+                os._exit(1)
+            os._exit(0)
     say(" ".join(map(str, children)))
     sys.stdin.readline()
     os.close(opener)

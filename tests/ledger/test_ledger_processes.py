@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from hush import Budget, Ledger, events
-from hush.ledger import Row
+from hush.ledger import Row, queries
 
 WORKER = Path(__file__).with_name("ledger_worker.py")
 RACING, KILLED = 16, 8
@@ -128,6 +128,25 @@ def test_processes_that_open_one_ledger_at_once_agree(target: str, tmp_path: Pat
     assert sorted(lines[0] for lines in heard) == [f"opened {number}" for number in range(1, 9)]
     assert Ledger(target).verify().rows == 9
     assert sorted({entry.name for entry in tmp_path.iterdir()} | {path.name}) == [path.name, "heard"]
+
+
+class Opening:
+    """A connection to a server on which another process opens one account more between any two questions."""
+
+    def __init__(self) -> None:
+        self.accounts = ["first"]
+
+    def execute(self, _: object) -> Opening:
+        return self
+
+    def scalars(self) -> list[str]:
+        seen = list(self.accounts)
+        self.accounts.append(f"account-{len(seen)}")
+        return seen
+
+
+def test_an_account_that_is_opened_meanwhile_is_no_sign_of_tampering() -> None:
+    assert queries.account_names(Opening()) == ["account-1", "first"]  # type: ignore[arg-type]
 
 
 def test_processes_killed_before_commit_charge_nothing(target: str, tmp_path: Path) -> None:

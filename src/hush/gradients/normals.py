@@ -56,7 +56,7 @@ class NormalStream:
         self._words: NDArray[numpy.int64] = numpy.empty(0, dtype=numpy.int64)
         self._halves: Sequence[Tensor] = ()
         self._ready: list[Piece] = []  # the last one comes first
-        self._used = 0  # numbers of that one
+        self._used = 0  # numbers of the last one that were given out
 
     def pieces(self, count: int, *, ahead: int = 0) -> Iterator[Piece]:
         """The next `count` numbers in pieces that the caller must use before it asks for more.
@@ -108,7 +108,7 @@ class NormalStream:
         return [(wave, radius[at]) for at in range(times) for wave in (cosines[at], angle[at])]
 
     def _halves_of(self, words: NDArray[numpy.int64], times: int) -> Sequence[Tensor]:
-        if words is not self._words:
+        if words is not self._words or len(self._halves[0]) != times:
             rows = torch.from_numpy(words.view(self._form.kind)).view(times, 2, -1)
             self._words, self._halves = words, rows.unbind(1)
         return self._halves

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from hush.training.plan import TrainingPlan
 
 _OFTEN = 2.0  # passes over the data, from which on it pays to remember what was computed of a row
+_SHARE = 8  # what is remembered has at most this part of the data's numbers
 
 Collate = Callable[[list[Any]], Any]
 
@@ -90,18 +91,19 @@ class Feed:
         indices = (lot[self._team.rank :: self._team.size] for lot in lots)
         tensor_data = _tensors(self._dataset)
         if tensor_data is not None and self._collate is None:
-            memories = [Memory(tensor) for tensor in tensor_data[0]] if self._comes_again(*tensor_data[0]) else []
+            memories = self._memories(tensor_data[0])
             for index in indices:
                 rows, groups = self._expand(index)
                 yield self._finish(_taken(*tensor_data, rows, memories), groups)
         else:
             yield from self._loaded(indices, rng)
 
-    def _comes_again(self, *data: Tensor) -> bool:
-        """Whether this process will see most rows more than once, in tensors that tell when they change."""
-        if any(tensor.is_inference() for tensor in data):
-            return False
-        return self._plan.expected_batch_size * self._plan.steps >= _OFTEN * self._rows * self._team.size
+    def _memories(self, data: Sequence[Tensor]) -> list[Memory | None]:
+        """For maps that this process will see more than once as they are."""
+        passes = self._plan.expected_batch_size * self._plan.steps / (self._rows * self._team.size)
+        if passes < _OFTEN or self._augment is not None:
+            return []
+        return [_memory(tensor) for tensor in data]
 
     def _expand(self, index: Index) -> tuple[Index, Tensor | None]:
         if self._people is None:
@@ -210,8 +212,14 @@ def _tensors(dataset: Dataset[Any]) -> tuple[tuple[Tensor, ...], Tensor | None] 
     return (dataset.tensors, None) if plain else None  # type: ignore[attr-defined]
 
 
+def _memory(tensor: Tensor) -> Memory | None:
+    """Of what a convolution may take, with room for a small part of it."""
+    fits = tensor.layout is torch.strided and tensor.is_floating_point() and tensor.ndim == 4
+    return Memory(len(tensor), room=tensor.numel() // _SHARE) if fits else None
+
+
 def _taken(
-    tensors: tuple[Tensor, ...], shown: Tensor | None, rows: Index, memories: Sequence[Memory] = ()
+    tensors: tuple[Tensor, ...], shown: Tensor | None, rows: Index, memories: Sequence[Memory | None] = ()
 ) -> tuple[Tensor, ...]:
     """These rows; where there are memories, they know their numbers."""
     if shown is None and len(rows) == len(tensors[0]) and numpy.array_equal(rows, numpy.arange(len(rows))):
@@ -220,5 +228,5 @@ def _taken(
     index = index if shown is None else shown[index]
     found = tuple(tensor.index_select(0, index.to(tensor.device)) for tensor in tensors)
     for tensor, memory in zip(found, memories, strict=False):
-        note_origin(tensor, Origin(memory, index.to(tensor.device)))
+        note_origin(tensor, None if memory is None else Origin(memory, index.to(tensor.device)))
     return found
