@@ -95,8 +95,7 @@ def _each(value: Any, axes: int) -> tuple[int, ...]:
 def use_of(inputs: Tensor, outputs: Tensor, settings: Settings, origin: Origin | None = None) -> Use:
     """How the weight was used, in the quickest form; `origin` tells of which rows of a data set the input is."""
     ways = _ways(inputs, outputs, settings)
-    places = outputs.shape[2:].numel()
-    if origin is not None and "pairs" in ways and origin.has_room(settings, inputs, places * places + 1):
+    if origin is not None and "pairs" in ways and origin.has_room(settings, inputs, _line(outputs)):
         return Correlation(inputs, outputs, settings, origin=origin)
     if len(ways) == 1:
         return next(iter(ways.values()))(inputs, outputs, settings)
@@ -255,13 +254,12 @@ class Correlation:
 
     def _recalled(self, origin: Origin) -> tuple[Tensor, Tensor]:
         """The same as `_from_pairs`, with the pairs of rows that were seen before from memory."""
-        places = self.outputs.shape[2:].numel()
 
         def lines(inputs: Tensor) -> Tensor:
             found = [self._of_windows(inputs[few]) for few in _few(len(inputs), self._most_pairs())]
             return torch.cat([torch.cat([pairs.flatten(1), size[:, None]], dim=1) for pairs, size in found])
 
-        known = origin.known(self.settings, self.inputs, places * places + 1, lines)
+        known = origin.known(self.settings, self.inputs, _line(self.outputs), lines)
         return _together(known[:, :-1], known[:, -1], _pairs(self.outputs))
 
     def _most_pairs(self) -> int:
@@ -348,3 +346,8 @@ def _pairs(maps: Tensor) -> Tensor:
 def _together(before: Tensor, size: Tensor, after: Tensor) -> tuple[Tensor, Tensor]:
     """Squared norms from the pairs before and after the layer, and |X|^2 |G|^2."""
     return dots(before, after), size * after.diagonal(dim1=1, dim2=2).sum(1)
+
+
+def _line(outputs: Tensor) -> int:
+    """How many numbers are kept of a row: the pairs of its windows, and |X|^2."""
+    return outputs.shape[2:].numel() ** 2 + 1
