@@ -17,8 +17,7 @@ its training flags, its `.grad`s and the batch are as before.
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 from weakref import WeakKeyDictionary
@@ -36,7 +35,8 @@ from hush.gradients.keeping import kept
 from hush.gradients.methods import METHODS, uses_by
 from hush.gradients.norms import measure
 from hush.gradients.precision import wide
-from hush.gradients.uses import Rows, Use, is_dense
+from hush.gradients.sums import place, weighted
+from hush.gradients.uses import Use
 
 Method = Literal["auto", "tape", "vectorized", "looped"]
 
@@ -81,13 +81,13 @@ def clipped_sum(
     trainable = _trainable(modules)
     if not trainable:
         raise InvalidValue("the model has no trainable parameter; set requires_grad on those that should learn.")
-    if all(value.device.type == "cpu" for value in trainable.values()):
+    if all(value.is_cpu for value in trainable.values()):
         keep_heap()
     count, units = num_examples(batch), _units(groups, batch)
     if count == 0:
         zeros = {name: torch.zeros_like(value) for name, value in trainable.items()}
         return ClippedSum(zeros, torch.zeros(0), 0, methods.remembered(model, method))
-    job = _Job(model, modules, trainable, loss_fn, clip_norm, method, clipping)
+    job = _Job(model, modules, trainable, loss_fn, clip_norm, method, clipping, physical_batch_size is not None)
     pieces = [
         job.one_piece(piece, members)
         for part, own in _begun(model, batch, units, physical_batch_size)
@@ -99,11 +99,11 @@ def clipped_sum(
 def _trainable(modules: list[tuple[str, nn.Module]]) -> dict[str, nn.Parameter]:
     """What `named_parameters` gives, as far as it is trainable, without going through the modules once more."""
     found, seen = {}, set()
-    for place, module in modules:
+    for path, module in modules:
         for name, value in module._parameters.items():
             if value is not None and value.requires_grad and id(value) not in seen:
                 seen.add(id(value))
-                found[f"{place}.{name}" if place else name] = value
+                found[f"{path}.{name}" if path else name] = value
     return found
 
 
@@ -167,6 +167,7 @@ class _Job:
     clip_norm: float
     method: str
     clipping: str
+    is_cut: bool  # by the caller's physical batch size
 
     def one_piece(self, batch: Batch, units: Tensor | None) -> ClippedSum:
         """The clipped sum of some examples, computed at once."""
@@ -176,32 +177,32 @@ class _Job:
             if uses is None:
                 with kept(model, batch, self.modules) as own:
                     return _looped(model, loss_fn, own, self.clip_norm, self.clipping, units)
-        found = {_place(tensor): tensor.nbytes for some in uses.values() for use in some for tensor in use.held()}
-        _held[model] = sum(found.values()) / num_examples(batch)
+        if not self.is_cut:
+            found = {place(tensor): tensor.nbytes for some in uses.values() for use in some for tensor in use.held()}
+            _held[model] = sum(found.values()) / num_examples(batch)
         with torch.no_grad():
             if units is not None:
                 index, present = _members(units)
                 uses = {key: [use.grouped(index, present) for use in found] for key, found in uses.items()}
-            return self._combined(uses, name, self._foreign(batch))
+            return self._combined(uses, name, lambda: self._foreign(batch))
 
     def _foreign(self, batch: Batch) -> set[int]:
         """Where tensors lie that belong to the user, which nothing here may overwrite."""
-        found = {_place(tensor) for tensor in tensors(batch)}
+        found = {place(tensor) for tensor in tensors(batch)}
         for _, module in self.modules:
             for values in (module._parameters, module._buffers):
-                found.update([_place(tensor) for tensor in values.values() if tensor is not None])
+                found.update([place(tensor) for tensor in values.values() if tensor is not None])
         return found
 
-    def _combined(self, uses: dict[str, list[Use]], method: str, foreign: set[int]) -> ClippedSum:
-        squares = measure(uses)
-        norms, factors = clip.factors(squares, self.clip_norm, self.clipping, self.trainable)
+    def _combined(self, uses: dict[str, list[Use]], method: str, foreign: Callable[[], set[int]]) -> ClippedSum:
+        norms, factors = clip.factors(measure(uses), self.clip_norm, self.clipping, self.trainable)
         nonfinite = 0
         if not clip.all_finite(norms):
             broken = ~torch.isfinite(norms)
             nonfinite = int(broken.sum())
             if nonfinite:  # zero times NaN is NaN, so their rows are blanked as well
                 uses = {name: [use.without(broken) for use in found] for name, found in uses.items()}
-        return ClippedSum(_weighted(self.trainable, uses, factors, foreign), norms, nonfinite, method)
+        return ClippedSum(weighted(self.trainable, uses, factors, foreign), norms, nonfinite, method)
 
 
 def _members(units: Tensor) -> tuple[Tensor, Tensor]:
@@ -212,48 +213,6 @@ def _members(units: Tensor) -> tuple[Tensor, Tensor]:
     start = torch.cumsum(sizes, 0) - sizes
     present = place < sizes[:, None]
     return order[(start[:, None] + place).clamp(max=len(units) - 1)], present
-
-
-def _weighted(
-    shapes: dict[str, nn.Parameter], uses: dict[str, list[Use]], factors: dict[str, Tensor], foreign: set[int]
-) -> dict[str, Tensor]:
-    """Each parameter's sum, freeing what it was made of; those that free most come first."""
-    holders = Counter([_place(tensor) for found in uses.values() for use in found for tensor in use.held()])
-    found: dict[str, Tensor] = {}
-    for name in sorted(uses, key=lambda name: _freed(uses[name], shapes[name]), reverse=True):
-        total = None
-        parts = uses.pop(name)
-        while parts:
-            use = parts.pop()
-            held = use.held()
-            spots = [_place(tensor) for tensor in held]
-            mine = holders[spots[-1]] == 1 and spots[-1] not in foreign and is_dense(held[-1])  # nobody else needs it
-            del held
-            part = use.weighted(factors[name], scratch=mine)
-            for spot in spots:
-                holders[spot] -= 1
-            total = part if total is None else total + part
-            del use
-        assert total is not None
-        found[name] = _like(total, shapes[name])
-    return {name: found[name] if name in found else torch.zeros_like(value) for name, value in shapes.items()}
-
-
-def _like(total: Tensor, parameter: Tensor) -> Tensor:
-    total = total if total.shape == parameter.shape else total.reshape(parameter.shape)
-    return total if total.dtype == parameter.dtype else total.to(parameter.dtype)
-
-
-def _place(tensor: Tensor) -> int:
-    """Where its memory begins."""
-    return tensor.data_ptr() - int(tensor.storage_offset()) * tensor.element_size()
-
-
-def _freed(uses: list[Use], parameter: Tensor) -> float:
-    """How much memory is gained by making this sum; vectors come first, since they share what matrices overwrite."""
-    if all(type(use) is Rows for use in uses) and parameter.ndim < 2:
-        return math.inf
-    return sum(tensor.nbytes for use in uses for tensor in use.held()) - parameter.nbytes
 
 
 def _looped(

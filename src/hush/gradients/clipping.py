@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Literal, get_args
 
 import torch
@@ -47,8 +48,14 @@ def all_finite(norms: Tensor) -> bool:
 
 def shrink(norms: Tensor, clip_norm: float) -> Tensor:
     """min(1, clip_norm / norm)."""
-    bound = torch.tensor(clip_norm, dtype=norms.dtype)
-    return torch.div(bound, norms).clamp_(max=1.0)  # clip_norm / 0 is infinite, so a zero gradient gets 1
+    return torch.div(_bound(clip_norm, norms.dtype), norms).clamp_(
+        max=1.0
+    )  # clip_norm / 0 is infinite, so a zero gradient gets 1
+
+
+@lru_cache(maxsize=8)
+def _bound(clip_norm: float, dtype: torch.dtype) -> Tensor:
+    return torch.tensor(clip_norm, dtype=dtype)
 
 
 def layers(names: Iterable[str]) -> dict[str, list[str]]:
@@ -67,4 +74,4 @@ def _per_layer(squared: Mapping[str, Tensor], clip_norm: float, count: int) -> d
 
 
 def _norm(squares: list[Tensor]) -> Tensor:
-    return torch.sqrt(torch.stack(squares).sum(0))
+    return torch.stack(squares).sum(0).sqrt_()

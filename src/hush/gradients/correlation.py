@@ -20,12 +20,13 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from hush.gradients import pixel_pairs
 from hush.gradients.recurring import Origin
 from hush.gradients.shared import Shared, dots, squared
 from hush.gradients.uses import Rows, Use, blanked, scaled
@@ -95,7 +96,7 @@ def _each(value: Any, axes: int) -> tuple[int, ...]:
 def use_of(inputs: Tensor, outputs: Tensor, settings: Settings, origin: Origin | None = None) -> Use:
     """How the weight was used, in the quickest form; `origin` tells of which rows of a data set the input is."""
     ways = _ways(inputs, outputs, settings)
-    if origin is not None and "pairs" in ways and origin.has_room(settings, inputs, _line(outputs)):
+    if origin is not None and "pairs" in ways and origin.has_room(settings, inputs, _line(inputs, outputs)):
         return Correlation(inputs, outputs, settings, origin=origin)
     if len(ways) == 1:
         return next(iter(ways.values()))(inputs, outputs, settings)
@@ -232,6 +233,7 @@ class Correlation:
     settings: Settings
     in_pieces: bool = False  # make the gradients of a few examples at a time instead of pairs of pixels
     origin: Origin | None = None  # which rows of a data set the input is: pairs of its windows are made once
+    scales_outputs: ClassVar[bool] = True
 
     def _from_pieces(self) -> Tensor:
         pieces = _few(len(self.inputs), torch.Size(self.settings.shape).numel())
@@ -241,12 +243,23 @@ class Correlation:
     def _from_pairs(self, inputs: Tensor, outputs: Tensor) -> tuple[Tensor, Tensor]:
         """Squared norms, and |X|^2 |G|^2."""
         before, size = self._of_windows(inputs)
-        return _together(before, size, _pairs(outputs))
+        return self._together(before, size, outputs)
+
+    def _together(self, before: Tensor, size: Tensor, outputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Squared norms from the pairs before and after the layer, and |X|^2 |G|^2."""
+        after = _pairs(outputs)
+        terms = size * after.diagonal(dim1=1, dim2=2).sum(1)
+        return dots(before, pixel_pairs.once(after) if self._is_small() else after), terms
+
+    def _is_small(self) -> bool:
+        return pixel_pairs.is_small(self.inputs.shape[2:], self.outputs.shape[2:])
 
     def _of_windows(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """The products of all pairs of windows, and |X|^2: what depends on the input alone."""
         count, total = len(inputs), _pairs(inputs)
         size = total.diagonal(dim1=1, dim2=2).sum(1)
+        if self._is_small():
+            return pixel_pairs.once(total) @ self._folding(), size
         total = total.view(count, *inputs.shape[2:], *inputs.shape[2:])
         for axis in (0, 1):
             total = self._over_offsets(total, axis, self.outputs.shape[2 + axis])
@@ -259,8 +272,15 @@ class Correlation:
             found = [self._of_windows(inputs[few]) for few in _few(len(inputs), self._most_pairs())]
             return torch.cat([torch.cat([pairs.flatten(1), size[:, None]], dim=1) for pairs, size in found])
 
-        known = origin.known(self.settings, self.inputs, _line(self.outputs), lines)
-        return _together(known[:, :-1], known[:, -1], _pairs(self.outputs))
+        known = origin.known(self.settings, self.inputs, _line(self.inputs, self.outputs), lines)
+        return self._together(known[:, :-1], known[:, -1], self.outputs)
+
+    def _folding(self) -> Tensor:
+        settings, zeros = self.settings, tuple([before for before, _ in self.settings.padding])
+        return pixel_pairs.of_windows(
+            tuple(self.inputs.shape[2:]), tuple(self.outputs.shape[2:]), settings.shape[2:], settings.stride, zeros,
+            self.inputs.dtype, self.inputs.device,
+        )  # fmt: skip
 
     def _most_pairs(self) -> int:
         """Of pixels of one example, before or after."""
@@ -343,11 +363,7 @@ def _pairs(maps: Tensor) -> Tensor:
     return flat.mT @ flat
 
 
-def _together(before: Tensor, size: Tensor, after: Tensor) -> tuple[Tensor, Tensor]:
-    """Squared norms from the pairs before and after the layer, and |X|^2 |G|^2."""
-    return dots(before, after), size * after.diagonal(dim1=1, dim2=2).sum(1)
-
-
-def _line(outputs: Tensor) -> int:
+def _line(inputs: Tensor, outputs: Tensor) -> int:
     """How many numbers are kept of a row: the pairs of its windows, and |X|^2."""
-    return outputs.shape[2:].numel() ** 2 + 1
+    before, after = inputs.shape[2:], outputs.shape[2:]
+    return (pixel_pairs.count(after) if pixel_pairs.is_small(before, after) else after.numel() ** 2) + 1

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -13,7 +14,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from hush import _check
 from hush.errors import Unreachable
 from hush.gradients.batches import Batch, LossFunction, num_examples, take, tensors
-from hush.gradients.clipped import clipped_sum
+from hush.gradients.clipped import Method, clipped_sum
+
+_ENOUGH = 1024  # examples, from which on memory grows linearly
 
 
 class _Meter(TorchDispatchMode):
@@ -57,26 +60,36 @@ def peak_bytes(work: Callable[[], object]) -> int:
 def physical_batch_size_for(
     model: nn.Module, loss_fn: LossFunction, batch: Batch, clip_norm: float, *, memory_limit: int, method: str = "auto"
 ) -> int:
-    """The largest physical batch whose private gradient takes at most `memory_limit` bytes beside the model.
+    """The largest physical batch, within a few in a hundred, whose private gradient fits in `memory_limit` bytes.
 
-    Memory grows linearly with the examples, so two small measurements tell it. `batch` needs a few examples that are as
-    large as any.
+    That is beside the model. Batches of 8, 16, 32 ... examples are measured, up to a thousand or so: of small ones the
+    gradients themselves take most, of large ones the maps, so that few examples do not tell what many take. `batch`
+    needs a few examples that are as large as any.
     """
     limit = _check.whole("memory_limit", memory_limit)
-    few = max(2, min(num_examples(batch), 8))
+    count = max(2, min(num_examples(batch), 8))
 
     def measured(count: int) -> int:
         index = torch.arange(count) % num_examples(batch)
-        piece = take(batch, index)
-        return peak_bytes(lambda: clipped_sum(model, loss_fn, piece, clip_norm, method=method))  # type: ignore[arg-type]
+        piece, kind = take(batch, index), cast("Method", method)
+        job = partial(clipped_sum, model, loss_fn, piece, clip_norm, method=kind, physical_batch_size=count)
+        return peak_bytes(job)  # in one piece, as it will be
 
-    measured(few)  # the first pass may try several ways
-    small, large = measured(few), measured(2 * few)
-    each = max((large - small) / few, 1.0)
-    fixed = small - few * each
-    if fixed + each > limit:
+    measured(count)  # the first pass may try several ways
+    small, large = measured(count), measured(2 * count)
+    each = max((large - small) / count, 1.0)
+    if small + (1 - count) * each > limit:
         raise Unreachable(
-            f"one example needs about {fixed + each:.0f} bytes, over the limit of {limit}; raise memory_limit, or "
-            "train fewer parameters."
+            f"one example needs about {small + (1 - count) * each:.0f} bytes, over the limit of {limit}; raise "
+            "memory_limit, or train fewer parameters."
         )
-    return max(1, int((limit - fixed) / each * 0.95))
+    count *= 2
+    while 2 * count <= (size := count + (limit - large) / each) and count < _ENOUGH:
+        count, small, large = 2 * count, large, measured(2 * count)
+        each = max((large - small) / (count / 2), 1.0)
+    found = max(1, int(0.95 * size))
+    if (
+        count < found < 2 * count and (most := measured(found)) > limit
+    ):  # what an example takes grows, so that this is enough
+        found = int(count + (limit - large) * (found - count) / (most - large))
+    return found

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import _engine_run_backward
 
 from hush.errors import HushError, NoRule
-from hush.gradients import rules, vectorized
+from hush.gradients import graph, rules, vectorized
 from hush.gradients.batches import Batch, LossFunction, call, checked_losses, mapped, num_examples
 from hush.gradients.keeping import kept
 from hush.gradients.layout import Layout, mark
@@ -118,7 +118,10 @@ def taped(
 def _by_tape(
     model: nn.Module, trainable: Mapping[str, nn.Parameter], loss_fn: LossFunction, batch: Batch
 ) -> dict[str, list[Use]]:
+    if graph.may_serve(model) and (read := graph.uses(model, trainable, loss_fn, batch)) is not None:
+        return read
     tape, losses = taped(model, loss_fn, batch, parameters=trainable)
+    graph.expect(model, readable=tape.functions <= graph.FUNCTIONS)
     with torch.no_grad():
         uses = tape.uses()
     if not uses:  # no parameter was used: every gradient is zero

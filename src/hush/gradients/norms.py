@@ -21,9 +21,9 @@ def measure(uses: dict[str, list[Use]]) -> dict[str, Tensor]:
     Norms from products of products lose their digits where an example's gradient is far smaller than what it is made
     of. For such examples the gradient is written out, and both the norm and the sum are taken from it.
     """
-    share = _ghost_share(uses)
-    outers = [use for found in uses.values() for use in found if isinstance(use, Outer) and use.is_ghostly(share)]
-    shared = Shared(side for use in outers for side in use.held())
+    outers = [use for found in uses.values() for use in found if type(use) is Outer and use.places > 1]
+    share = _ghost_share(uses) if outers else GHOST_AT
+    shared = Shared(side for use in outers if use.is_ghostly(share) for side in use.held())
     del outers
     squares, terms = {}, {}
     for name, found in uses.items():

@@ -13,7 +13,8 @@ from torch import Tensor
 def squared(rows: Tensor) -> Tensor:
     """Each example's squared norm."""
     # The norm is 15 times cheaper than square().sum() on a CPU.
-    return torch.linalg.vector_norm(rows.reshape(rows.shape[0], -1), dim=1).square()
+    flat = rows if rows.ndim == 2 else rows.reshape(rows.shape[0], -1)
+    return torch.linalg.vector_norm(flat, dim=1).square_()
 
 
 def dots(one: Tensor, other: Tensor) -> Tensor:

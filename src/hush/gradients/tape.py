@@ -67,7 +67,9 @@ class Tap(torch.autograd.Function):
         return gradients[0], None, None, *[None] * len(saved)
 
 
-_tap: Callable[..., Tensor] = Tap.apply
+# What Tap.apply calls: it also looks for wrappers of torch.func, which never meet a tape.
+_tap: Callable[..., Tensor] = super(torch.autograd.Function, Tap).apply
+_ANCHOR = torch.zeros((), requires_grad=True)  # what every tap depends on, so that the way back leads through it
 
 
 class Tape(TorchFunctionMode):
@@ -94,9 +96,10 @@ class Tape(TorchFunctionMode):
         self._derived: dict[int, tuple[Tensor, list[Use]]] = {}
         self.served: dict[str, set[str]] = {}  # parameter -> functions that used it, for the doctor
         self._inside: list[FunctionType] = []
+        self.functions: set[Any] = set()  # that it saw
         self._met: dict[int, Tensor] = {}  # weights that have met the batch; held, so that no id is used again
         self.is_final = False  # whether the tape's own backward pass has begun
-        self.anchor = torch.zeros((), requires_grad=True)
+        self.anchor = _ANCHOR
 
     # --- what the mode sees ---------------------------------------------------------------------------------------
 
@@ -104,6 +107,7 @@ class Tape(TorchFunctionMode):
         kwargs = kwargs or {}
         if func in follow.PASSIVE:
             return func(*args, **kwargs)
+        self.functions.add(func)
         tensors = _tensors(args) + _tensors(kwargs.values()) if kwargs else _tensors(args)
         batched, weights = False, False
         for tensor in tensors:
@@ -219,9 +223,10 @@ class Tape(TorchFunctionMode):
         if not self.is_final:
             raise self.no_rule(func, [weight], "a backward pass inside the model")
         name = self._names.get(id(weight))
-        what = getattr(func, "__name__", str(func))
         if name is not None:
-            self.served.setdefault(name, set()).add(f"{what} ({type(use).__name__.lower()})")
+            if self._tolerant:
+                what = getattr(func, "__name__", str(func))
+                self.served.setdefault(name, set()).add(f"{what} ({type(use).__name__.lower()})")
             self._uses.setdefault(name, []).append(use)
             return
         self._derived.setdefault(id(weight), (weight, []))[1].append(use)

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from hush.gradients import correlation
 from hush.gradients.layout import Layout
-from hush.gradients.recurring import origin_of
+from hush.gradients.recurring import Origin, origin_of
 from hush.gradients.rules.products import is_weight, plain
 from hush.gradients.tape import rule
-from hush.gradients.uses import Rows, Sums
+from hush.gradients.uses import Rows, Sums, Use
 
 if TYPE_CHECKING:
     from hush.gradients.tape import Tape
@@ -20,6 +20,18 @@ if TYPE_CHECKING:
 _PLAIN = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
 _TRANSPOSED = ("input", "weight", "bias", "stride", "padding", "output_padding", "groups", "dilation")
 _DEFAULTS: dict[str, Any] = {"bias": None, "stride": 1, "padding": 0, "output_padding": 0, "dilation": 1, "groups": 1}
+
+
+def convolution_uses(
+    gradient: Tensor, inputs: Tensor | None, settings: correlation.Settings, origin: Origin | None, *, has_bias: bool
+) -> tuple[Use | None, Use | None]:
+    """How a convolution used its weight, where `inputs` are given, and its bias."""
+    use = None if inputs is None else correlation.use_of(inputs.to(gradient.dtype), gradient, settings, origin)
+    if not has_bias:
+        return use, None
+    sums = Sums(gradient)
+    is_held = use is not None and any(tensor is gradient for tensor in use.held())
+    return use, sums if is_held else Rows(sums.rows())
 
 
 @rule(torch.conv1d, torch.conv2d, torch.conv3d)
@@ -48,12 +60,11 @@ def _convolution(tape: Tape, func: Any, given: dict[str, Any], *, transposed: bo
     origin = origin_of(inputs)
 
     def write(gradient: Tensor, *inputs: Tensor) -> None:
-        use = correlation.use_of(inputs[0].to(gradient.dtype), gradient, settings, origin) if inputs else None
+        has_bias = bias is not None and tape.is_weight(bias)
+        use, sums = convolution_uses(gradient, inputs[0] if inputs else None, settings, origin, has_bias=has_bias)
         if use is not None:
             tape.note(weight, use, func)
-        if bias is not None and tape.is_weight(bias):
-            sums = Sums(gradient)
-            is_held = use is not None and any(tensor is gradient for tensor in use.held())
-            tape.note(bias, sums if is_held else Rows(sums.rows()), func)
+        if sums is not None:
+            tape.note(bias, sums, func)
 
     return tape.tap(output, layout, write, *([inputs] if is_weight(tape, weight) else []))

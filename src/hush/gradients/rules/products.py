@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from hush.gradients.tape import Tape
 
 
+_FIRST = Layout(0)
+
+
 def plain(tape: Tape, weight: Tensor | None) -> Tensor | None:
     """The values of a weight, without its gradient."""
     return weight.detach() if weight is not None and tape.is_weight(weight) else weight
@@ -32,6 +35,8 @@ def is_weight(tape: Tape, value: object) -> bool:
 
 def places(tensor: Tensor, layout: Layout, count: int) -> Tensor:
     """(batch, T, features): everything between the example and the last axis counts as places."""
+    if tensor.ndim == 2 and layout == _FIRST:
+        return tensor.unsqueeze(1)
     return by_example(tensor, layout, count).reshape(count, -1, tensor.shape[-1])
 
 
@@ -73,14 +78,23 @@ def linear(tape: Tape, func: Any, args: Any, kwargs: Any) -> Tensor:
     output = output if inputs.ndim == 2 else output.view(*inputs.shape[:-1], weight.shape[0])
 
     def write(gradient: Tensor, *inputs: Tensor) -> None:
-        outputs = places(gradient, layout, tape.count)
-        if inputs:
-            use = Outer(places(inputs[0], layout, tape.count).to(outputs.dtype), outputs)
-            note_outer(tape, weight, use, func)
-        if bias is not None and tape.is_weight(bias):
-            tape.note(bias, Rows(outputs.sum(1) if outputs.shape[1] > 1 else outputs[:, 0]), func)
+        has_bias = bias is not None and tape.is_weight(bias)
+        outer, rows = linear_uses(gradient, inputs[0] if inputs else None, layout, tape.count, has_bias=has_bias)
+        if outer is not None:
+            note_outer(tape, weight, outer, func)
+        if rows is not None:
+            tape.note(bias, rows, func)
 
     return tape.tap(output, layout, write, *([inputs] if is_weight(tape, weight) else []))
+
+
+def linear_uses(
+    gradient: Tensor, inputs: Tensor | None, layout: Layout, count: int, *, has_bias: bool
+) -> tuple[Outer | None, Rows | None]:
+    """How x W^T + b used its weight, where `inputs` are given, and its bias."""
+    outputs = places(gradient, layout, count)
+    outer = None if inputs is None else Outer(places(inputs, layout, count).to(outputs.dtype), outputs)
+    return outer, Rows(outputs.sum(1) if outputs.shape[1] > 1 else outputs.squeeze(1)) if has_bias else None
 
 
 def _expanded_product(tape: Tape, func: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -185,5 +199,7 @@ def bilinear(tape: Tape, func: Any, args: Any, kwargs: Any) -> Tensor:
 
 def _named(args: Any, kwargs: Any, names: tuple[str, ...]) -> list[Any]:
     """The arguments in order, given by place or by name."""
+    if len(args) == len(names):
+        return list(args)
     values = list(args) + [None] * (len(names) - len(args))
     return [kwargs.get(name, value) for name, value in zip(names, values, strict=True)]

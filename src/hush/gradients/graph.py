@@ -1,0 +1,253 @@
+"""The uses of parameters, read off torch's own graph where every function in it is one of a short list.
+
+A forward pass that nobody follows is as quick as one without privacy, and leaves a graph: from the losses back to the
+parameters, with what each function kept. Each function listed here makes row b of its result, along axis 0, of row b of
+what it takes and of parameters. So if
+
+    every node between the losses and the parameters is of the list,
+    and what enters beside the parameters is a tensor of the batch, as it came,
+
+then row b of every input and of every output gradient is example b's. One backward pass gives the output gradients of
+the nodes that met parameters, and computes no parameter's gradient.
+
+Whatever else a graph holds, if only a constant that is added, makes it unreadable: the model is left to the tape, which
+follows many more functions and takes more time for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge, _engine_run_backward
+
+from hush.gradients.batches import Batch, LossFunction, call, checked_losses, num_examples, tensors
+from hush.gradients.correlation import Settings
+from hush.gradients.layout import Layout
+from hush.gradients.recurring import Origin, origin_of
+from hush.gradients.rules.convolve import convolution_uses
+from hush.gradients.rules.products import linear_uses
+from hush.gradients.uses import Use, merged
+
+_run_backward: Any = _engine_run_backward
+_readable: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()  # as far as it was tried
+
+_LEAF, _TURNED = "torch::autograd::AccumulateGrad", "TBackward0"
+_WIDE = (torch.float32, torch.float64)
+_FIRST = Layout(0)
+_SIGNED, _WRAPPED = 1 << 63, 1 << 64  # a negative axis is kept as an unsigned number
+
+Parameter = tuple[str, nn.Parameter]
+
+
+class _Unreadable(Exception):
+    """There is something in the graph that the list does not hold."""
+
+
+@dataclass(frozen=True)
+class _Meeting:
+    """A node that met parameters, their names, and how its output gradient becomes their uses."""
+
+    node: Any
+    names: tuple[str, str | None]
+    uses: Callable[[Tensor], tuple[Use | None, Use | None]]
+
+
+def may_serve(model: nn.Module) -> bool:
+    """Whether the model is one whose graph could be read so far."""
+    return _readable.get(model, False)
+
+
+def expect(model: nn.Module, *, readable: bool) -> None:
+    """Note, after a pass by the tape, whether it saw nothing but functions that leave listed nodes."""
+    if model not in _readable:
+        _readable[model] = readable
+
+
+def uses(
+    model: nn.Module, trainable: Mapping[str, nn.Parameter], loss_fn: LossFunction, batch: Batch
+) -> dict[str, list[Use]] | None:
+    """Each used parameter's uses, after one forward and one backward pass; None where the graph cannot be read."""
+    count = num_examples(batch)
+    reader = _Reader(trainable, batch, count)
+    losses = checked_losses(call(loss_fn, model, batch), count)
+    try:
+        meetings = reader.meetings(losses)
+    except _Unreadable:
+        _readable[model] = False
+        return None
+    return _gathered(losses, meetings)
+
+
+def _gathered(losses: Tensor, meetings: Sequence[_Meeting]) -> dict[str, list[Use]]:
+    edges = tuple([GradientEdge(meeting.node, 0) for meeting in meetings])
+    gradients = _run_backward((losses,), (torch.ones_like(losses),), False, False, edges, True, accumulate_grad=False)
+    found: dict[str, list[Use]] = {}
+    for meeting, gradient in zip(meetings, gradients, strict=True):
+        if gradient is not None:
+            for name, use in zip(meeting.names, meeting.uses(gradient), strict=True):
+                if name is not None and use is not None:
+                    found.setdefault(name, []).append(use)
+    return {name: merged(some) for name, some in found.items()}
+
+
+class _Reader:
+    """Goes from the losses of `count` examples back to the parameters."""
+
+    def __init__(self, trainable: Mapping[str, nn.Parameter], batch: Batch, count: int) -> None:
+        self._names = {id(value): name for name, value in trainable.items()}
+        self._given = {value.data_ptr(): (value, value._version) for value in tensors(batch)}
+        self.count = count
+
+    def meetings(self, losses: Tensor) -> list[_Meeting]:
+        """The nodes that met parameters; `_Unreadable` if a node is not of the list."""
+        found: list[_Meeting] = []
+        pending: list[Any] = [losses.grad_fn]
+        seen = set()
+        while pending:
+            node = pending.pop()
+            if node in seen:
+                continue
+            seen.add(node)
+            read = None if node is None else _READERS.get(node.name())
+            if read is None:
+                raise _Unreadable
+            place, meeting = read(self, node)
+            if meeting is not None:
+                found.append(meeting)
+            if place is not None:
+                pending.append(node.next_functions[place][0])
+        if not found or any(value._version != version for value, version in self._given.values()):
+            raise _Unreadable  # or something wrote into the batch
+        return found
+
+    def is_given(self, tensor: Tensor) -> bool:
+        """Whether this is a tensor of the batch: the same memory in the same order, row by row."""
+        given, _ = self._given.get(tensor.data_ptr(), (None, 0))
+        if given is None or tensor.dtype != given.dtype or tensor.shape[:1] != (self.count,):
+            return False
+        if tensor.shape == given.shape:
+            return tensor.stride() == given.stride()
+        return tensor.numel() == given.numel() and tensor.is_contiguous() and given.is_contiguous()
+
+    def origin(self, tensor: Tensor) -> Origin | None:
+        """Which rows of a data set a tensor of the batch holds, where that is known."""
+        given, _ = self._given.get(tensor.data_ptr(), (None, 0))
+        return origin_of(given) if given is not None and given.shape == tensor.shape else None
+
+    def parameter(self, node: Any) -> Parameter:
+        """The trainable parameter that a node stands for, and its name."""
+        value = node.variable if node is not None and node.name() == _LEAF else None
+        name = self._names.get(id(value))
+        if value is None or name is None or value.dtype not in _WIDE:
+            raise _Unreadable
+        return name, value
+
+    def before(self, behind: Any, place: int, inputs: Tensor) -> int | None:
+        """Where to go on: nowhere, if what the node took is of the batch itself."""
+        if behind[place][0] is not None:
+            return place
+        if not self.is_given(inputs):
+            raise _Unreadable
+        return None
+
+
+Read = tuple[int | None, _Meeting | None]
+
+
+def _elementwise(reader: _Reader, node: Any) -> Read:
+    return 0, None
+
+
+def _view(reader: _Reader, node: Any) -> Read:
+    """The order of the elements stays; so do the rows, if there are as many before and after."""
+    if node._saved_self_sym_sizes[0] != reader.count or node._input_metadata[0].shape[0] != reader.count:
+        raise _Unreadable
+    return 0, None
+
+
+def _log_softmax(reader: _Reader, node: Any) -> Read:
+    axis = node._saved_dim if node._saved_dim < _SIGNED else node._saved_dim - _WRAPPED
+    if axis % len(node._input_metadata[0].shape) == 0:
+        raise _Unreadable
+    return 0, None
+
+
+def _nll_loss(reader: _Reader, node: Any) -> Read:
+    if node._saved_reduction != 0 or node._saved_weight is not None or not reader.is_given(node._saved_target):
+        raise _Unreadable
+    return 0, None
+
+
+def _addmm(reader: _Reader, node: Any) -> Read:
+    if node._saved_alpha != 1 or node._saved_beta != 1:
+        raise _Unreadable
+    behind = node.next_functions
+    return _product(reader, node, node._saved_mat1, behind[1:], reader.parameter(behind[0][0]), 1)
+
+
+def _mm(reader: _Reader, node: Any) -> Read:
+    return _product(reader, node, node._saved_self, node.next_functions, None, 0)
+
+
+def _product(reader: _Reader, node: Any, inputs: Any, behind: Any, bias: Parameter | None, place: int) -> Read:
+    """Rows times a weight, or times its transpose."""
+    factor = behind[1][0]
+    is_turned = factor is not None and factor.name() == _TURNED
+    weight, value = reader.parameter(factor.next_functions[0][0] if is_turned else factor)
+    if bias is not None and bias[1].shape != (value.shape[:1] if is_turned else value.shape[1:]):
+        raise _Unreadable
+    inputs = inputs.detach()
+
+    def uses(gradient: Tensor) -> tuple[Use | None, Use | None]:
+        outer, rows = linear_uses(gradient, inputs, _FIRST, reader.count, has_bias=bias is not None)
+        return outer if outer is None or is_turned else replace(outer, transposed=True), rows
+
+    meeting = _Meeting(node, (weight, None if bias is None else bias[0]), uses)
+    return None if reader.before(behind, 0, inputs) is None else place, meeting
+
+
+def _convolution(reader: _Reader, node: Any) -> Read:
+    behind = node.next_functions
+    weight, value = reader.parameter(behind[1][0])
+    has_bias = bool(node._saved_bias_sym_sizes_opt) and node._saved_bias_sym_sizes_opt[0] != 0
+    bias = reader.parameter(behind[2][0])[0] if has_bias else None
+    inputs = node._saved_input.detach()
+    if inputs.ndim != value.ndim or len(inputs) != reader.count:
+        raise _Unreadable
+    settings = Settings.of(
+        value, inputs.ndim - 2, transposed=node._saved_transposed, stride=node._saved_stride,
+        padding=node._saved_padding, dilation=node._saved_dilation, groups=node._saved_groups,
+        output_padding=node._saved_output_padding,
+    )  # fmt: skip
+    origin = reader.origin(inputs)
+
+    def uses(gradient: Tensor) -> tuple[Use | None, Use | None]:
+        return convolution_uses(gradient, inputs, settings, origin, has_bias=bias is not None)
+
+    return reader.before(behind, 0, inputs), _Meeting(node, (weight, bias), uses)
+
+
+_READERS: dict[str, Callable[[_Reader, Any], Read]] = {
+    **{f"{name}Backward0": _elementwise for name in ("Relu", "Tanh", "Sigmoid", "Gelu", "Silu", "Elu", "Softplus")},
+    "ViewBackward0": _view,
+    "LogSoftmaxBackward0": _log_softmax,
+    "NllLossBackward0": _nll_loss,
+    "AddmmBackward0": _addmm,
+    "MmBackward0": _mm,
+    "ConvolutionBackward0": _convolution,
+}
+_F, _N = torch._C._nn, nn.functional
+# Functions of which the tape knows that they leave such nodes, or none.
+FUNCTIONS: frozenset[Any] = frozenset(
+    (
+        _F.linear, torch.conv1d, torch.conv2d, torch.conv3d, _N.cross_entropy,
+        torch.relu, torch.Tensor.relu, _N.relu, torch.relu_, torch.tanh, torch.Tensor.tanh, torch.sigmoid,
+        torch.Tensor.sigmoid, _F.gelu, _N.silu, _F.elu, _N.elu, _F.softplus,
+        torch.flatten, torch.Tensor.flatten, torch.Tensor.view, torch.Tensor.reshape,
+    )
+)  # fmt: skip
