@@ -10,11 +10,21 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from hush.gradients import pixel_pairs
 from hush.gradients.correlation import Correlation, Settings, Way, grouped, windows
 from hush.gradients.shared import Shared
 
+
+class Shifted(Correlation):
+    """Pairs without a matrix, as of larger maps."""
+
+    def _is_small(self) -> bool:
+        return False
+
+
 WAYS: dict[str, Way] = {
-    "grouped": grouped, "windows": windows, "pairs": Correlation, "pieces": partial(Correlation, in_pieces=True),
+    "grouped": grouped, "windows": windows, "pairs": Correlation, "shifted": Shifted,
+    "pieces": partial(Correlation, in_pieces=True),
 }  # fmt: skip
 SIZES = st.tuples(st.integers(1, 9), st.integers(1, 9))
 PADDINGS = st.one_of(st.just("same"), st.tuples(st.integers(0, 3), st.integers(0, 3)))
@@ -69,3 +79,11 @@ def test_norms_and_weighted_sums_are_those_of_one_example_at_a_time(
 
 def _sizes(maps: Tensor) -> Tensor:
     return maps.flatten(1).square().sum(1)
+
+
+def test_larger_maps_have_no_matrix() -> None:
+    assert pixel_pairs.is_small((7, 7), (4, 4))
+    assert not pixel_pairs.is_small((28, 28), (14, 14))
+    pairs = torch.arange(9.0).reshape(1, 3, 3)
+    assert pixel_pairs.once(pairs).tolist() == [[0, 1, 2, 4, 5, 8]]
+    assert pixel_pairs.count((3,)) == 6

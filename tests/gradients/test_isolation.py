@@ -202,6 +202,19 @@ def test_one_norm_that_is_off_is_seen(monkeypatch: pytest.MonkeyPatch, row: int)
             check(factor)
 
 
+@pytest.mark.parametrize("limit", [2 * 10**6, 10**7, 10**8])
+@pytest.mark.parametrize("inside", [12, 60, 1000])
+def test_a_physical_batch_fits_where_gradients_are_large(inside: int, limit: int) -> None:
+    """Of few examples the gradients take most of the memory, which tells nothing of many."""
+    model = nn.Sequential(nn.Linear(inside, 1000 if inside < 100 else 30), nn.ReLU(), nn.LazyLinear(10))
+    few = torch.randn(8, inside), torch.randint(10, (8,))
+    model(few[0])
+    size = physical_batch_size_for(model, cross_entropy, few, 1.0, memory_limit=limit)
+    piece = tuple(tensor[torch.arange(size) % 8] for tensor in few)
+    used = peak_bytes(lambda: clipped_sum(model, cross_entropy, piece, 1.0, physical_batch_size=size))
+    assert 0.6 * limit < used <= limit
+
+
 def test_one_example_cannot_be_checked() -> None:
     x, y = batch()
     with pytest.raises(InvalidValue, match="at least 2"):

@@ -97,6 +97,10 @@ CHANGES: dict[str, Callable[[Tensor], object]] = {
     "a row by torch": lambda rows: rows[CHANGED].mul_(1.5),
     "a number by torch": lambda rows: rows[CHANGED, 0, 0, 0].add_(1.0),
     "a row, without a new version": lambda rows: rows.data[CHANGED].mul_(1.5),
+    "channels swapped": lambda rows: rows.data.copy_(rows.flip(1)),
+    "upside down": lambda rows: rows.data.copy_(rows.flip(2)),
+    "rows for columns": lambda rows: rows.data.copy_(rows.transpose(2, 3).clone()),
+    "two channels of one row": lambda rows: rows.data[CHANGED].copy_(rows[CHANGED].roll(1, 0)),
     "a row by numpy": scaled, "a patch by numpy": patched, "all mirrored": mirrored, "NaN": broken, "huge": huge,
 }  # fmt: skip
 
