@@ -116,6 +116,28 @@ def whitened(x: Tensor) -> Tensor:
     return x.sub_(x.mean(0))
 
 
+def quietly(h: Tensor) -> Tensor:
+    with torch.no_grad():
+        h /= h.norm()
+    return h
+
+
+def by_data(h: Tensor) -> Tensor:
+    h.data = h.data - h.data.mean(0)
+    return h
+
+
+def detached(h: Tensor) -> Tensor:
+    part = h.detach()
+    part -= part.mean(0)
+    return h
+
+
+def by_numpy(h: Tensor) -> Tensor:
+    h.detach().numpy()[:] += 1.0
+    return h
+
+
 N = 6  # as many examples as columns: no size tells one from the other
 CHANGES: dict[str, Callable[[Changing, Tensor], Tensor]] = {
     "the order of the rows": lambda model, x: model.plain(x.flip(0)),
@@ -134,6 +156,10 @@ CHANGES: dict[str, Callable[[Changing, Tensor], Tensor]] = {
     "more rows, and as many again": lambda model, x: model.second(model.first(x).view(12, 4).view(N, 8)),
     "a weight of nobody": lambda model, x: F.linear(model.first(x), x.new_ones(N, 8, requires_grad=True)),
     "a frozen weight": lambda model, x: F.linear(torch.tanh(model.first(x)), model.second.weight.detach(), x.mean(0)),
+    "a result, without a node": lambda model, x: model.second(torch.tanh(quietly(model.first(x)))),
+    "a result, by its data": lambda model, x: model.second(torch.tanh(by_data(model.first(x)))),
+    "a result, detached": lambda model, x: model.second(torch.tanh(detached(model.first(x)))),
+    "a result, by numpy": lambda model, x: model.second(torch.tanh(by_numpy(model.first(x)))),
     "a scaled product": lambda model, x: torch.addmm(
         model.second.bias, model.first(x), model.second.weight.t(), alpha=2
     ),
@@ -187,3 +213,21 @@ def test_frozen_parameters_and_half_precision_are_left_to_the_tape() -> None:
     assert graph.uses(model, trainable(model), cross_entropy, batch) is None
     half = Changing(N).bfloat16()
     assert graph.uses(half, trainable(half), cross_entropy, (batch[0].bfloat16(), batch[1])) is None
+
+
+def test_a_forward_hook_that_mixes_examples_later_is_refused() -> None:
+    model, batch = Changing(N).double(), (torch.randn(N, N, dtype=torch.float64), torch.arange(N))
+    clipped_sum(model, cross_entropy, batch, 1.0, method="tape")
+    model.first.register_forward_hook(lambda module, args, result: quietly(result))
+    with pytest.raises(HushError, match=r"no rule|order"):
+        clipped_sum(model, cross_entropy, batch, 1.0, method="tape")
+
+
+def test_losses_that_pass_through_no_axis_are_left_to_the_tape() -> None:
+    model, x = nn.Sequential(nn.Linear(5, 1), nn.Softplus()), torch.randn(1, 5)
+
+    def loss(model: nn.Module, x: Tensor) -> Tensor:
+        return model(x).reshape(()).reshape(1)
+
+    first, second = (clipped_sum(model, loss, (x,), 1.0, method="tape") for _ in range(2))
+    torch.testing.assert_close(first.norms, second.norms)

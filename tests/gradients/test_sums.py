@@ -72,3 +72,21 @@ def test_a_bias_of_another_layer_keeps_its_own_factors() -> None:
     )
     for name, value in other.gradients.items():
         torch.testing.assert_close(one.gradients[name], value)
+
+
+def test_a_small_part_of_a_large_gradient_is_not_scaled_twice() -> None:
+    """The gradient of a concatenation is one tensor, of which each layer holds a part."""
+
+    class Joined(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.wide, self.part, self.head = nn.Linear(512, 1024), nn.Linear(32, 64), nn.Linear(1024, 5)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(self.wide(x) + torch.cat([self.part(x[:, :32]), x, x[:, :448]], -1))
+
+    model, batch = Joined(), (torch.randn(512, 512), torch.randint(5, (512,)))
+    clip_norm = float(clipped_sum(model, cross_entropy, batch, 1.0, method="tape").norms.median())
+    truth, got = (clipped_sum(model, cross_entropy, batch, clip_norm, method=way) for way in ("looped", "tape"))  # type: ignore[arg-type]
+    for name, value in truth.gradients.items():
+        torch.testing.assert_close(got.gradients[name], value, rtol=1e-3, atol=1e-3 * float(value.abs().max()))

@@ -4,6 +4,7 @@ A forward pass that nobody follows is as quick as one without privacy, and leave
 parameters, with what each function kept. Each function listed here makes row b of its result, along axis 0, of row b of
 what it takes and of parameters. So if
 
+    no function was called beside those of the list, since some leave no node (in place, without gradients),
     every node between the losses and the parameters is of the list,
     and what enters beside the parameters is a tensor of the batch, as it came,
 
@@ -24,9 +25,11 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, _engine_run_backward
+from torch.overrides import TorchFunctionMode
 
 from hush.gradients.batches import Batch, LossFunction, call, checked_losses, num_examples, tensors
 from hush.gradients.correlation import Settings
+from hush.gradients.functions import PASSIVE
 from hush.gradients.layout import Layout
 from hush.gradients.recurring import Origin, origin_of
 from hush.gradients.rules.convolve import convolution_uses
@@ -73,9 +76,13 @@ def uses(
 ) -> dict[str, list[Use]] | None:
     """Each used parameter's uses, after one forward and one backward pass; None where the graph cannot be read."""
     count = num_examples(batch)
-    reader = _Reader(trainable, batch, count)
-    losses = checked_losses(call(loss_fn, model, batch), count)
+    reader, watch = _Reader(trainable, batch, count), _Watch()
+    with watch:
+        losses = call(loss_fn, model, batch)
+    losses = checked_losses(losses, count)
     try:
+        if watch.saw_others:
+            raise _Unreadable
         meetings = reader.meetings(losses)
     except _Unreadable:
         _readable[model] = False
@@ -93,6 +100,19 @@ def _gathered(losses: Tensor, meetings: Sequence[_Meeting]) -> dict[str, list[Us
                 if name is not None and use is not None:
                     found.setdefault(name, []).append(use)
     return {name: merged(some) for name, some in found.items()}
+
+
+class _Watch(TorchFunctionMode):
+    """Notices functions beside `FUNCTIONS`: some change what passes through and leave no node (without gradients)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.saw_others = False
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
+        if func not in FUNCTIONS and func not in PASSIVE:
+            self.saw_others = True
+        return func(*args, **(kwargs or {}))
 
 
 class _Reader:
@@ -165,14 +185,16 @@ def _elementwise(reader: _Reader, node: Any) -> Read:
 
 def _view(reader: _Reader, node: Any) -> Read:
     """The order of the elements stays; so do the rows, if there are as many before and after."""
-    if node._saved_self_sym_sizes[0] != reader.count or node._input_metadata[0].shape[0] != reader.count:
+    sizes = node._saved_self_sym_sizes, node._input_metadata[0].shape
+    if any(tuple(size[:1]) != (reader.count,) for size in sizes):
         raise _Unreadable
     return 0, None
 
 
 def _log_softmax(reader: _Reader, node: Any) -> Read:
     axis = node._saved_dim if node._saved_dim < _SIGNED else node._saved_dim - _WRAPPED
-    if axis % len(node._input_metadata[0].shape) == 0:
+    axes = len(node._input_metadata[0].shape)
+    if axes < 2 or axis % axes == 0:
         raise _Unreadable
     return 0, None
 

@@ -60,14 +60,15 @@ def place(tensor: Tensor) -> int:
 
 
 class _Claims:
-    """How many uses still hold each large tensor. Where there is none, there is nothing to ask and nothing to order."""
+    """How many uses still hold each memory. Where no tensor is large, there is nothing to ask and nothing to order."""
 
     def __init__(self, uses: Mapping[str, list[Use]], foreign: Callable[[], set[int]]) -> None:
-        large = [tensor for found in uses.values() for use in found for tensor in use.held() if tensor.nbytes >= _LARGE]
+        held = [tensor for found in uses.values() for use in found for tensor in use.held()]
         self._holders: dict[int, int] = {}
-        for tensor in large:
-            spot = place(tensor)
-            self._holders[spot] = self._holders.get(spot, 0) + 1
+        if any(tensor.nbytes >= _LARGE for tensor in held):
+            for tensor in held:  # small ones too: they may be parts of a large one
+                spot = place(tensor)
+                self._holders[spot] = self._holders.get(spot, 0) + 1
         self._foreign = foreign
 
     def order(self, uses: Mapping[str, list[Use]], shapes: Mapping[str, nn.Parameter]) -> list[str]:
@@ -81,13 +82,12 @@ class _Claims:
         if not self._holders:
             return False
         held = use.held()
-        spots = [place(tensor) if tensor.nbytes >= _LARGE else None for tensor in held]
+        spots = [place(tensor) for tensor in held]
         last = spots[-1]
-        mine = last is not None and self._holders[last] == times and use.scales_outputs and is_dense(held[-1])
+        is_alone = self._holders[last] == times and use.scales_outputs and held[-1].nbytes >= _LARGE
         for spot in (*spots, *[last] * (times - 1)):
-            if spot is not None:
-                self._holders[spot] -= 1
-        return mine and last not in self._foreign()
+            self._holders[spot] -= 1
+        return is_alone and is_dense(held[-1]) and last not in self._foreign()
 
 
 def _biases(uses: Mapping[str, list[Use]], factors: Mapping[str, Tensor]) -> dict[str, str]:
