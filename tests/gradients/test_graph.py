@@ -33,7 +33,10 @@ def test_plain_networks_are_read_and_others_are_not() -> None:
     def is_read(example: Example) -> bool:
         model, batch = example.model(), example.batch()
         clipped_sum(model, cross_entropy, batch, 1.0, method="tape")
-        return graph.may_serve(model) and graph.uses(model, trainable(model), cross_entropy, batch) is not None
+        return (
+            graph.may_serve(model, cross_entropy)
+            and graph.uses(model, trainable(model), cross_entropy, batch) is not None
+        )
 
     read = {example.name for example in ZOO if is_read(example)}
     assert len(read) >= 2
@@ -89,9 +92,9 @@ def test_what_is_read_is_what_the_loop_gives(kind: str, dtype: torch.dtype) -> N
         batch = torch.randn(count, *shape, dtype=dtype), torch.randint(CLASSES, (count,))
         truth = naive(model, cross_entropy, batch)
         clipped_sum(model, cross_entropy, batch, 1.0, method="tape")
-        assert graph.may_serve(model)
+        assert graph.may_serve(model, cross_entropy)
         got = clipped_sum(model, cross_entropy, batch, middle(truth), method="tape")
-        assert graph.may_serve(model)
+        assert graph.may_serve(model, cross_entropy)
         torch.testing.assert_close(got.norms, truth.norms.to(dtype), rtol=1e-4, atol=1e-5)
         for name, value in truth.clipped(middle(truth)).items():
             torch.testing.assert_close(got.gradients[name], value.to(dtype), rtol=1e-3, atol=1e-5)
@@ -176,7 +179,7 @@ def test_a_model_that_changes_is_not_read(change: str) -> None:
     assert graph.uses(model, trainable(model), cross_entropy, batch) is not None
     model.then = CHANGES[change]
     assert graph.uses(model, trainable(model), cross_entropy, tuple(tensor.clone() for tensor in batch)) is None
-    assert not graph.may_serve(model)
+    assert not graph.may_serve(model, cross_entropy)
 
 
 LOSSES: dict[str, Callable[[nn.Module, Tensor, Tensor], Tensor]] = {

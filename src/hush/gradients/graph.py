@@ -18,9 +18,10 @@ follows many more functions and takes more time for each.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 import torch
 from torch import Tensor, nn
@@ -37,7 +38,8 @@ from hush.gradients.rules.products import linear_uses
 from hush.gradients.uses import Use, merged
 
 _run_backward: Any = _engine_run_backward
-_readable: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()  # as far as it was tried
+# Whether a model's graph could be read so far, with the loss function that this was seen with.
+_readable: WeakKeyDictionary[nn.Module, tuple[ref[Any], bool]] = WeakKeyDictionary()
 
 _LEAF, _TURNED = "torch::autograd::AccumulateGrad", "TBackward0"
 _WIDE = (torch.float32, torch.float64)
@@ -60,15 +62,18 @@ class _Meeting:
     uses: Callable[[Tensor], tuple[Use | None, Use | None]]
 
 
-def may_serve(model: nn.Module) -> bool:
-    """Whether the model is one whose graph could be read so far."""
-    return _readable.get(model, False)
+def may_serve(model: nn.Module, loss_fn: LossFunction) -> bool:
+    """Whether the graph of this model and loss function could be read so far."""
+    seen, readable = _readable.get(model, (None, False))
+    return readable and seen is not None and seen() is loss_fn
 
 
-def expect(model: nn.Module, *, readable: bool) -> None:
+def expect(model: nn.Module, loss_fn: LossFunction, *, readable: bool) -> None:
     """Note, after a pass by the tape, whether it saw nothing but functions that leave listed nodes."""
-    if model not in _readable:
-        _readable[model] = readable
+    seen, _ = _readable.get(model, (None, False))
+    if seen is None or seen() is not loss_fn:  # what could not be read is not tried again
+        with suppress(TypeError):  # a callable to which there are no weak references is left to the tape
+            _readable[model] = ref(loss_fn), readable
 
 
 def uses(
@@ -85,7 +90,8 @@ def uses(
             raise _Unreadable
         meetings = reader.meetings(losses)
     except _Unreadable:
-        _readable[model] = False
+        _readable.pop(model, None)
+        expect(model, loss_fn, readable=False)
         return None
     return _gathered(losses, meetings)
 

@@ -118,10 +118,10 @@ def taped(
 def _by_tape(
     model: nn.Module, trainable: Mapping[str, nn.Parameter], loss_fn: LossFunction, batch: Batch
 ) -> dict[str, list[Use]]:
-    if graph.may_serve(model) and (read := graph.uses(model, trainable, loss_fn, batch)) is not None:
+    if graph.may_serve(model, loss_fn) and (read := graph.uses(model, trainable, loss_fn, batch)) is not None:
         return read
     tape, losses = taped(model, loss_fn, batch, parameters=trainable)
-    graph.expect(model, readable=tape.functions <= graph.FUNCTIONS)
+    graph.expect(model, loss_fn, readable=tape.functions <= graph.FUNCTIONS)
     with torch.no_grad():
         uses = tape.uses()
     if not uses:  # no parameter was used: every gradient is zero
