@@ -88,7 +88,8 @@ def _key(what: Hashable, values: Tensor) -> Hashable:
 def _weighed(values: Tensor) -> tuple[Tensor, float]:
     """The sum by which each row is known, and the length of its weights.
 
-    A map's weight is that of its pixel times that of its channel: so it is read by both cores at once, twice as quick.
+    A map's weight is that of its pixel times that of its channel: two products that use all threads, where one vector's
+    weights would be read by one.
     """
     if values.ndim < 3:
         weights, size = _weights(values.shape[1], values.dtype, values.device)
