@@ -9,6 +9,7 @@ from naive_loop import assert_equal, middle, naive
 from torch import Tensor, nn
 
 from hush.gradients import clipped_sum, sums
+from hush.gradients.layers import Dense
 from hush.gradients.uses import Outer, Rows
 
 
@@ -22,7 +23,7 @@ def test_a_weight_and_its_bias_at_once_are_the_two_alone(
     factors = torch.rand(9, dtype=torch.float64)
     use = Outer(inputs, outputs, transposed)
     expected = use.weighted(factors), Rows(outputs[:, 0]).weighted(factors)
-    got = Outer(inputs, outputs.clone(), transposed).weighted_both(factors, scratch=scratch)
+    got = Dense(inputs[:, 0], outputs[:, 0].clone(), transposed, "bias").weighted_both(factors, scratch=scratch)
     for one, other in zip(got, expected, strict=True):
         torch.testing.assert_close(one, other)
         assert one.is_contiguous()

@@ -32,6 +32,7 @@ from hush.gradients import looped, methods
 from hush.gradients.batches import Batch, LossFunction, num_examples, split, take, tensors
 from hush.gradients.heap import keep_heap
 from hush.gradients.keeping import kept
+from hush.gradients.layers import apart, biases
 from hush.gradients.methods import METHODS, uses_by
 from hush.gradients.norms import measure
 from hush.gradients.precision import wide
@@ -182,6 +183,7 @@ class _Job:
             _held[model] = sum(found.values()) / num_examples(batch)
         with torch.no_grad():
             if units is not None:
+                apart(uses)
                 index, present = _members(units)
                 uses = {key: [use.grouped(index, present) for use in found] for key, found in uses.items()}
             return self._combined(uses, name, lambda: self._foreign(batch))
@@ -195,13 +197,12 @@ class _Job:
         return found
 
     def _combined(self, uses: dict[str, list[Use]], method: str, foreign: Callable[[], set[int]]) -> ClippedSum:
-        norms, factors = clip.factors(measure(uses), self.clip_norm, self.clipping, self.trainable)
-        nonfinite = 0
-        if not clip.all_finite(norms):
-            broken = ~torch.isfinite(norms)
-            nonfinite = int(broken.sum())
-            if nonfinite:  # zero times NaN is NaN, so their rows are blanked as well
-                uses = {name: [use.without(broken) for use in found] for name, found in uses.items()}
+        norms, factors, broken = clip.factors(measure(uses), self.clip_norm, self.clipping, self.trainable)
+        for weight, bias in biases(uses):
+            factors[bias] = factors[weight]
+        nonfinite = 0 if broken is None else int(broken.sum())
+        if broken is not None and nonfinite:  # zero times NaN is NaN, so their rows are blanked as well
+            uses = {name: [use.without(broken) for use in found] for name, found in uses.items()}
         return ClippedSum(weighted(self.trainable, uses, factors, foreign), norms, nonfinite, method)
 
 
@@ -222,9 +223,9 @@ def _looped(
     norms, nonfinite = [], 0
     for found in looped.gradients(model, loss_fn, batch, units):
         squares = {name: torch.linalg.vector_norm(wide(value)).square()[None] for name, value in found.items()}
-        norm, factors = clip.factors(squares, clip_norm, clipping, total)
+        norm, factors, broken = clip.factors(squares, clip_norm, clipping, total)
         norms.append(norm)
-        if not bool(torch.isfinite(norm)):
+        if broken is not None:
             nonfinite += 1
             continue
         for name, value in found.items():

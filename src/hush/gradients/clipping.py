@@ -20,12 +20,13 @@ from torch import Tensor
 Clipping = Literal["flat", "per_layer", "automatic"]
 CLIPPINGS: tuple[str, ...] = get_args(Clipping)
 STABILITY = 0.01
+_FEW = 5  # up to so many rows are added one after the other, and more as one matrix
 
 
 def factors(
     squared: Mapping[str, Tensor], clip_norm: float, clipping: str, trainable: Iterable[str]
-) -> tuple[Tensor, dict[str, Tensor]]:
-    """Each example's norm, and for each parameter each example's factor, from squared norms per parameter.
+) -> tuple[Tensor, dict[str, Tensor], Tensor | None]:
+    """Each example's norm, for each parameter each example's factor, and which are not finite (None if all are).
 
     `trainable` names all parameters: layers that a batch does not use have their share of the clip norm all the same.
     """
@@ -35,15 +36,10 @@ def factors(
     else:
         scale = clip_norm / (norms + STABILITY) if clipping == "automatic" else shrink(norms, clip_norm)
         scales = dict.fromkeys(squared, scale)
-    if all_finite(norms):
-        return norms, scales
-    finite = torch.isfinite(norms)
-    return norms, {name: scale.masked_fill(~finite, 0.0) for name, scale in scales.items()}
-
-
-def all_finite(norms: Tensor) -> bool:
-    """True only if all of them are finite; the sum of very large ones may say False."""
-    return math.isfinite(float(norms.sum()))
+    if math.isfinite(norms.sum().item()):
+        return norms, scales, None
+    broken = ~torch.isfinite(norms)  # of none, where only the sum was too large
+    return norms, {name: scale.masked_fill(broken, 0.0) for name, scale in scales.items()}, broken
 
 
 def shrink(norms: Tensor, clip_norm: float) -> Tensor:
@@ -74,4 +70,9 @@ def _per_layer(squared: Mapping[str, Tensor], clip_norm: float, count: int) -> d
 
 
 def _norm(squares: list[Tensor]) -> Tensor:
-    return torch.stack(squares).sum(0).sqrt_()
+    if len(squares) > _FEW:
+        return torch.stack(squares).sum(0).sqrt_()
+    total = squares[0]
+    for number, more in enumerate(squares[1:]):
+        total = total.add_(more) if number else total + more
+    return total.sqrt()

@@ -19,7 +19,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, ClassVar
 
 import torch
@@ -76,6 +76,16 @@ class Settings:
         strides, extra = _each(stride, axes), _each(output_padding, axes)
         return cls(tuple(weight.shape), strides, sides, steps, groups, transposed, extra)
 
+    @staticmethod
+    @lru_cache(maxsize=256)
+    def plain(
+        shape: tuple[int, ...], stride: tuple[int, ...], padding: tuple[int, ...], dilation: tuple[int, ...],
+        groups: int, transposed: bool, output_padding: tuple[int, ...],
+    ) -> Settings:  # fmt: skip
+        """From numbers, with the same padding on both sides."""
+        sides = tuple((side, side) for side in padding)
+        return Settings(shape, stride, sides, dilation, groups, transposed, output_padding)
+
     @property
     def is_flat(self) -> bool:
         """An ordinary convolution of pictures, without groups or dilation."""
@@ -93,10 +103,12 @@ def _each(value: Any, axes: int) -> tuple[int, ...]:
     return (value,) * axes if isinstance(value, int) else tuple(value) * (axes // len(value))
 
 
-def use_of(inputs: Tensor, outputs: Tensor, settings: Settings, origin: Origin | None = None) -> Use:
+def use_of(
+    inputs: Tensor, outputs: Tensor, settings: Settings, origin: Origin | None = None, *, has_bias: bool = False
+) -> Use:
     """How the weight was used, in the quickest form; `origin` tells of which rows of a data set the input is."""
-    ways = _ways(inputs, outputs, settings)
-    if origin is not None and "pairs" in ways and origin.has_room(settings, inputs, _line(inputs, outputs)):
+    ways = _ways(inputs.shape[1:], outputs.shape[1:], settings)
+    if origin is not None and "pairs" in ways and origin.has_room((settings, has_bias), inputs, _line(inputs, outputs)):
         return Correlation(inputs, outputs, settings, origin=origin)
     if len(ways) == 1:
         return next(iter(ways.values()))(inputs, outputs, settings)
@@ -109,13 +121,15 @@ def use_of(inputs: Tensor, outputs: Tensor, settings: Settings, origin: Origin |
 Way = Callable[[Tensor, Tensor, Settings], Use]
 
 
-def _ways(inputs: Tensor, outputs: Tensor, settings: Settings) -> dict[str, Way]:
+@lru_cache(maxsize=256)
+def _ways(before: torch.Size, after: torch.Size, settings: Settings) -> dict[str, Way]:
+    """The ways that serve maps of these shapes, before and after the layer."""
     ways: dict[str, Way] = {"grouped": grouped}
     if not settings.is_flat:
         return ways
     weights = torch.Size(settings.shape).numel()
-    places = inputs.shape[2:].numel()
-    is_small = weights <= _KEEP * (inputs[0].numel() + outputs[0].numel())
+    places = before[1:].numel()
+    is_small = weights <= _KEEP * (before.numel() + after.numel())
     if places * places <= _MOST_PAIRS * weights:
         ways["pairs"] = Correlation
     if is_small:
@@ -147,7 +161,7 @@ def grouped(inputs: Tensor, outputs: Tensor, settings: Settings) -> Rows:
 
     def piece(start: int) -> Tensor:
         before, after = (_side_by_side(maps[start : start + size], size) for maps in (inputs, outputs))
-        return _backward(before, after, settings, size).view(size, *settings.shape)[: count - start]
+        return backward(before, after, settings, size)[0].view(size, *settings.shape)[: count - start]
 
     if count <= size:
         return Rows(piece(0))
@@ -164,18 +178,19 @@ def _side_by_side(maps: Tensor, size: int) -> Tensor:
     return maps.reshape(1, -1, *maps.shape[2:])
 
 
-def _backward(inputs: Tensor, outputs: Tensor, settings: Settings, count: int) -> Tensor:
-    """torch's own weight gradient, for `count` examples side by side."""
+def backward(
+    inputs: Tensor, outputs: Tensor, settings: Settings, count: int, *, has_bias: bool = False
+) -> tuple[Tensor, Tensor | None]:
+    """torch's own gradient of the weight, for `count` examples side by side, and of the bias."""
     padding = [before for before, _ in settings.padding]
     if any(before != after for before, after in settings.padding):
         inputs, padding = settings.padded(inputs), [0] * len(padding)
     weight = outputs.new_empty(1).expand(count * settings.shape[0], *settings.shape[1:])
-    found = torch.ops.aten.convolution_backward(
-        outputs, inputs, weight, None, settings.stride, padding, settings.dilation, settings.transposed,
-        settings.output_padding, count * settings.groups, [False, True, False],
+    _, found, bias = torch.ops.aten.convolution_backward(
+        outputs, inputs, weight, settings.shape[:1] if has_bias else None, settings.stride, padding, settings.dilation,
+        settings.transposed, settings.output_padding, count * settings.groups, [False, True, has_bias],
     )  # fmt: skip
-    rows: Tensor = found[1]
-    return rows
+    return found, bias
 
 
 @dataclass(frozen=True)
@@ -235,6 +250,11 @@ class Correlation:
     origin: Origin | None = None  # which rows of a data set the input is: pairs of its windows are made once
     scales_outputs: ClassVar[bool] = True
 
+    @property
+    def has_bias(self) -> bool:
+        """Whether the bias is measured too."""
+        return False
+
     def _from_pieces(self) -> Tensor:
         pieces = _few(len(self.inputs), torch.Size(self.settings.shape).numel())
         rows = (windows(self.inputs[few], self.outputs[few], self.settings) for few in pieces)
@@ -259,7 +279,7 @@ class Correlation:
         count, total = len(inputs), _pairs(inputs)
         size = total.diagonal(dim1=1, dim2=2).sum(1)
         if self._is_small():
-            return pixel_pairs.once(total) @ self._folding(), size
+            return self._folded(pixel_pairs.once(total)), size
         total = total.view(count, *inputs.shape[2:], *inputs.shape[2:])
         for axis in (0, 1):
             total = self._over_offsets(total, axis, self.outputs.shape[2 + axis])
@@ -272,8 +292,13 @@ class Correlation:
             found = [self._of_windows(inputs[few]) for few in _few(len(inputs), self._most_pairs())]
             return torch.cat([torch.cat([pairs.flatten(1), size[:, None]], dim=1) for pairs, size in found])
 
-        known = origin.known(self.settings, self.inputs, _line(self.inputs, self.outputs), lines)
+        key = self.settings, self.has_bias
+        known = origin.known(key, self.inputs, _line(self.inputs, self.outputs), lines)
         return self._together(known[:, :-1], known[:, -1], self.outputs)
+
+    def _folded(self, pairs: Tensor) -> Tensor:
+        """From pairs of pixels to pairs of windows."""
+        return pairs @ self._folding()
 
     def _folding(self) -> Tensor:
         settings, zeros = self.settings, tuple([before for before, _ in self.settings.padding])
@@ -320,9 +345,8 @@ class Correlation:
 
     def weighted(self, factors: Tensor, *, scratch: bool = False) -> Tensor:
         """The sum over examples of factor times gradient."""
-        return _backward(
-            self.inputs, scaled(self.outputs, factors[:, None, None, None], scratch=scratch), self.settings, 1
-        )
+        outputs = scaled(self.outputs, factors[:, None, None, None], scratch=scratch)
+        return backward(self.inputs, outputs, self.settings, 1)[0]
 
     def held(self) -> tuple[Tensor, ...]:
         """The tensors that it keeps alive."""
@@ -338,7 +362,9 @@ class Correlation:
             return self._from_pieces(), None
         if self.origin is not None:
             return self._recalled(self.origin)
-        pieces = _few(len(self.inputs), self._most_pairs())
+        pieces = list(_few(len(self.inputs), self._most_pairs()))
+        if len(pieces) == 1:
+            return self._from_pairs(self.inputs, self.outputs)
         found = [self._from_pairs(self.inputs[few], self.outputs[few]) for few in pieces]
         squares, terms = (torch.cat(some) for some in zip(*found, strict=True))
         return squares, terms

@@ -19,8 +19,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary, ref
 
 import torch
@@ -31,6 +31,7 @@ from torch.overrides import TorchFunctionMode
 from hush.gradients.batches import Batch, LossFunction, call, checked_losses, num_examples, tensors
 from hush.gradients.correlation import Settings
 from hush.gradients.functions import PASSIVE
+from hush.gradients.layers import dense, join, together
 from hush.gradients.layout import Layout
 from hush.gradients.recurring import Origin, origin_of
 from hush.gradients.rules.convolve import convolution_uses
@@ -53,13 +54,13 @@ class _Unreadable(Exception):
     """There is something in the graph that the list does not hold."""
 
 
-@dataclass(frozen=True)
-class _Meeting:
+class _Meeting(NamedTuple):
     """A node that met parameters, their names, and how its output gradient becomes their uses."""
 
     node: Any
     names: tuple[str, str | None]
     uses: Callable[[Tensor], tuple[Use | None, Use | None]]
+    both: Callable[[Tensor], Use | None]  # of weight and bias together, where that can be
 
 
 def may_serve(model: nn.Module, loss_fn: LossFunction) -> bool:
@@ -99,13 +100,23 @@ def uses(
 def _gathered(losses: Tensor, meetings: Sequence[_Meeting]) -> dict[str, list[Use]]:
     edges = tuple([GradientEdge(meeting.node, 0) for meeting in meetings])
     gradients = _run_backward((losses,), (torch.ones_like(losses),), False, False, edges, True, accumulate_grad=False)
+    names = [name for meeting in meetings for name in meeting.names if name is not None]
+    are_used_once = len(set(names)) == len(names)
     found: dict[str, list[Use]] = {}
     for meeting, gradient in zip(meetings, gradients, strict=True):
-        if gradient is not None:
-            for name, use in zip(meeting.names, meeting.uses(gradient), strict=True):
-                if name is not None and use is not None:
-                    found.setdefault(name, []).append(use)
-    return {name: merged(some) for name, some in found.items()}
+        if gradient is None:
+            continue
+        both = meeting.both(gradient) if are_used_once and meeting.names[1] is not None else None
+        if both is not None:
+            found[meeting.names[0]] = [both]
+            continue
+        for name, use in zip(meeting.names, meeting.uses(gradient), strict=True):
+            if name is not None and use is not None:
+                found.setdefault(name, []).append(use)
+    if not are_used_once:
+        found = {name: merged(some) for name, some in found.items()}
+        join(found)
+    return found
 
 
 class _Watch(TorchFunctionMode):
@@ -235,7 +246,10 @@ def _product(reader: _Reader, node: Any, inputs: Any, behind: Any, bias: Paramet
         outer, rows = linear_uses(gradient, inputs, _FIRST, reader.count, has_bias=bias is not None)
         return outer if outer is None or is_turned else replace(outer, transposed=True), rows
 
-    meeting = _Meeting(node, (weight, None if bias is None else bias[0]), uses)
+    def both(gradient: Tensor) -> Use | None:
+        return dense(weight, inputs, gradient, None if bias is None else bias[0], transposed=not is_turned)
+
+    meeting = _Meeting(node, (weight, None if bias is None else bias[0]), uses, both)
     return None if reader.before(behind, 0, inputs) is None else place, meeting
 
 
@@ -245,19 +259,22 @@ def _convolution(reader: _Reader, node: Any) -> Read:
     has_bias = bool(node._saved_bias_sym_sizes_opt) and node._saved_bias_sym_sizes_opt[0] != 0
     bias = reader.parameter(behind[2][0])[0] if has_bias else None
     inputs = node._saved_input.detach()
-    if inputs.ndim != value.ndim or len(inputs) != reader.count:
+    if inputs.ndim != value.ndim or inputs.shape[0] != reader.count:
         raise _Unreadable
-    settings = Settings.of(
-        value, inputs.ndim - 2, transposed=node._saved_transposed, stride=node._saved_stride,
-        padding=node._saved_padding, dilation=node._saved_dilation, groups=node._saved_groups,
-        output_padding=node._saved_output_padding,
+    settings = Settings.plain(
+        tuple(value.shape), node._saved_stride, node._saved_padding, node._saved_dilation, node._saved_groups,
+        node._saved_transposed, node._saved_output_padding,
     )  # fmt: skip
     origin = reader.origin(inputs)
 
     def uses(gradient: Tensor) -> tuple[Use | None, Use | None]:
         return convolution_uses(gradient, inputs, settings, origin, has_bias=bias is not None)
 
-    return reader.before(behind, 0, inputs), _Meeting(node, (weight, bias), uses)
+    def both(gradient: Tensor) -> Use | None:
+        use, rows = uses(gradient)
+        return together(weight, use, bias, rows)
+
+    return reader.before(behind, 0, inputs), _Meeting(node, (weight, bias), uses, both)
 
 
 _READERS: dict[str, Callable[[_Reader, Any], Read]] = {

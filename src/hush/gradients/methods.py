@@ -15,6 +15,7 @@ from hush.errors import HushError, NoRule
 from hush.gradients import graph, rules, vectorized
 from hush.gradients.batches import Batch, LossFunction, call, checked_losses, mapped, num_examples
 from hush.gradients.keeping import kept
+from hush.gradients.layers import join
 from hush.gradients.layout import Layout, mark
 from hush.gradients.recurring import note_origin, origin_of
 from hush.gradients.tape import Tape
@@ -124,6 +125,7 @@ def _by_tape(
     graph.expect(model, loss_fn, readable=tape.functions <= graph.FUNCTIONS)
     with torch.no_grad():
         uses = tape.uses()
+        join(uses)
     if not uses:  # no parameter was used: every gradient is zero
         name, value = next(iter(tape.parameters.items()))
         return {name: [Rows(value.new_zeros(len(losses), *value.shape))]}

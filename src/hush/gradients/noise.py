@@ -66,7 +66,7 @@ class NoiseSource:
         | secure, and a sum is NaN or beyond 2^33 standard deviations | counts as 0, or as that bound |
         """
         scale = _check.positive("stddev", stddev)
-        total = sum(gradient.numel() for gradient in gradients.values())
+        total = sum([gradient.numel() for gradient in gradients.values()])
         for name, gradient in gradients.items():
             numbers = self.normals(name, gradient)
             row, start = flat(gradient), 0

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from hush.gradients.layers import tells_both
 from hush.gradients.shared import Shared, dots, squared
 from hush.gradients.uses import GHOST_AT, Few, Lookup, Outer, Rows, Sums, Use
 
@@ -17,6 +18,8 @@ _ROOM = 1 << 27  # bytes that such gradients may take together; where they would
 
 def measure(uses: dict[str, list[Use]]) -> dict[str, Tensor]:
     """Each example's squared norm for each parameter; the uses (at most one of each kind) become those for the sum.
+
+    What is measured for a layer's weight may be of its bias too.
 
     Norms from products of products lose their digits where an example's gradient is far smaller than what it is made
     of. For such examples the gradient is written out, and both the norm and the sum are taken from it.
@@ -33,8 +36,14 @@ def measure(uses: dict[str, list[Use]]) -> dict[str, Tensor]:
             terms[name] = most
     for name, weak in _weak(squares, terms).items():
         index = torch.nonzero(weak)[:, 0]
-        rows = torch.stack([use.take(index).rows() for use in uses[name]]).sum(0)
-        squares[name] = squares[name].index_copy(0, index, squared(rows))
+        taken = [use.take(index) for use in uses[name]]
+        rows = torch.stack([use.rows() for use in taken]).sum(0)
+        exact = squared(rows)
+        if tells_both(taken[0]):
+            own = taken[0].of_bias().rows()
+            exact += squared(own)
+            uses[taken[0].bias] = [Few(index, own, len(weak))]
+        squares[name] = squares[name].index_copy(0, index, exact)
         uses[name] = [*(use.without(weak) for use in uses[name]), Few(index, rows, len(weak))]
     return squares
 

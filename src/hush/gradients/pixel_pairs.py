@@ -58,7 +58,18 @@ def of_windows(
         low, high = torch.minimum(one, other), torch.maximum(one, other)
         row = low * pixels.numel() - low * (low - 1) // 2 + high - low
         result[row[inside], inside.nonzero()[:, 0]] += 1
-    return result.mul_(torch.where(first == second, 1, 2)).to(device)
+    return result.mul_(times(torch.Size(after).numel(), dtype, torch.device("cpu"))).to(device)
+
+
+@lru_cache(maxsize=32)
+def times(pixels: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """How often each pair counts: once if it is a pixel with itself, and twice otherwise.
+
+    >>> times(2, torch.float32, torch.device("cpu")).tolist()
+    [1.0, 2.0, 1.0]
+    """
+    first, second = torch.triu_indices(pixels, pixels)
+    return torch.where(first == second, 1, 2).to(device, dtype)
 
 
 def _under(pixels: Tensor, after: Sequence[int], stride: Sequence[int], offset: Sequence[int]) -> Tensor:

@@ -29,6 +29,7 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 _CLOSE = 1e-6  # what another order of summing changes is smaller
+_MANY = 8  # channels from which it is quicker to sum over them first
 
 _origins: WeakTensorKeyDictionary = WeakTensorKeyDictionary()  # beside the tensors: a batch that is saved takes no data
 
@@ -68,7 +69,7 @@ class Origin:
         if table is None:
             return compute(values)
         found, (sums, size) = table.index_select(0, self.rows), _weighed(values)
-        new = ~((found[:, width] - sums).abs() <= found[:, width + 1])  # NaN, of either, is new
+        new = ~((found[:, width] - sums).abs_() <= found[:, width + 1])  # NaN, of either, is new
         if bool(new.any()):
             places = new.nonzero()[:, 0]
             fresh = values if len(places) == len(values) else values.index_select(0, places)
@@ -96,7 +97,8 @@ def _weighed(values: Tensor) -> tuple[Tensor, float]:
         return values @ weights, size
     maps = values.flatten(2)
     (channels, wide), (pixels, high) = (_weights(count, maps.dtype, maps.device) for count in maps.shape[1:])
-    return (maps @ pixels) @ channels, wide * high
+    sums = (channels @ maps) @ pixels if len(channels) >= _MANY else (maps @ pixels) @ channels
+    return sums, wide * high
 
 
 @lru_cache(maxsize=16)

@@ -10,7 +10,7 @@ one row of zeros, which counts nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -77,13 +77,17 @@ class Gathered:
                 index, present = _members(units)
                 uses = {name: [use.grouped(index, present) for use in found] for name, found in uses.items()}
             squares = measure(uses)
-            norms, factors = clip.factors(squares, clip_norm, clipping, self.parameters) if squares else _none(real)
-            broken = ~torch.isfinite(norms) if count else torch.ones(1, dtype=torch.bool, device=norms.device)
-            if bool(broken.any()):
+            norms, factors, broken = (
+                clip.factors(squares, clip_norm, clipping, self.parameters) if squares else _none(real)
+            )
+            if not count:
+                broken = torch.ones(1, dtype=torch.bool, device=norms.device)
+            if broken is not None:
                 uses = {name: [use.without(broken) for use in found] for name, found in uses.items()}
             for name in reversed(self.parameters):
                 deliver(name, _product(self.parameters[name], uses.pop(name, []), factors.get(name)))
-            return (norms, int(broken.sum())) if count else (norms[:0], 0)
+            nonfinite = 0 if broken is None else int(broken.sum())
+            return (norms, nonfinite) if count else (norms[:0], 0)
 
     def check_isolation(self, loss_fn: LossFunction, batch: Batch, rows: int) -> None:
         """Raise `NotIsolated` if one example changes another's loss, the norm of its gradient, or a buffer.
@@ -197,6 +201,6 @@ def _product(parameter: nn.Parameter, uses: Sequence[Use], factors: Tensor | Non
     return total.reshape(parameter.shape)
 
 
-def _none(batch: Batch) -> tuple[Tensor, Mapping[str, Tensor]]:
+def _none(batch: Batch) -> tuple[Tensor, dict[str, Tensor], None]:
     """No parameter was used: every gradient is zero."""
-    return tensors(batch)[0].new_zeros(num_examples(batch), dtype=torch.float32), {}
+    return tensors(batch)[0].new_zeros(num_examples(batch), dtype=torch.float32), {}, None

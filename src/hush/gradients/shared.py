@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -29,7 +28,10 @@ class Shared:
         """`sides` are the tensors whose products with themselves will be asked for, each as often as it will be."""
         self._squares: dict[Any, tuple[Tensor, Tensor]] = {}  # with the tensor itself, so that its place stays its own
         self._pairs: dict[Any, tuple[Tensor, Tensor]] = {}
-        self._wanted = Counter(map(_place, sides))
+        self._wanted: dict[Any, int] = {}
+        for side in sides:
+            key = _place(side)
+            self._wanted[key] = self._wanted.get(key, 0) + 1
 
     def squared(self, rows: Tensor) -> Tensor:
         """Each example's squared norm."""
@@ -44,7 +46,7 @@ class Shared:
         """The products of all pairs of places; kept for as long as another use will ask."""
         key = _place(rows)
         found = self._pairs.pop(key)[1] if key in self._pairs else rows @ rows.mT
-        self._wanted[key] -= 1
+        self._wanted[key] = self._wanted.get(key, 0) - 1
         if self._wanted[key] > 0:
             self._pairs[key] = rows, found
         return found

@@ -1,7 +1,6 @@
 """Each parameter's sum over examples of factor times gradient, from its uses.
 
-What a sum was made of is freed on the way, and large output gradients that nobody else needs are scaled in place. A
-bias whose gradients are a weight's output gradients gets its sum from the weight's product.
+What a sum was made of is freed on the way, and large output gradients that nobody else needs are scaled in place.
 """
 
 from __future__ import annotations
@@ -12,7 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 import torch
 from torch import Tensor, nn
 
-from hush.gradients.uses import Outer, Rows, Use, is_dense
+from hush.gradients.layers import tells_both
+from hush.gradients.uses import Rows, Use, is_dense
 
 _LARGE = 1 << 20  # bytes from which it pays to ask whether a tensor may be overwritten
 
@@ -27,24 +27,21 @@ def weighted(
 
     `foreign` tells the places of tensors that belong to the user, which nothing here may overwrite.
     """
-    claims, biases = _Claims(uses, foreign), _biases(uses, factors)
-    for shared in biases.values():
-        del uses[shared]
+    claims = _Claims(uses, foreign)
     found: dict[str, Tensor] = {}
+
+    def add(name: str, part: Tensor) -> None:
+        found[name] = _like(part, shapes[name]) if name not in found else found[name] + _like(part, shapes[name])
+
     for name in claims.order(uses, shapes):
-        total = None
         for use in _emptied(uses.pop(name)):
-            bias = biases.get(name)
-            if bias is None:
-                part = use.weighted(factors[name], scratch=claims.ended(use))
+            if tells_both(use):
+                part, other = use.weighted_both(factors[name], scratch=claims.ended(use))
+                add(use.bias, other)
             else:
-                assert isinstance(use, Outer)
-                part, other = use.weighted_both(factors[name], scratch=claims.ended(use, times=2))
-                found[bias] = _like(other, shapes[bias])
-            total = part if total is None else total + part
+                part = use.weighted(factors[name], scratch=claims.ended(use))
+            add(name, part)
             del use
-        assert total is not None
-        found[name] = _like(total, shapes[name])
     return {name: found[name] if name in found else torch.zeros_like(value) for name, value in shapes.items()}
 
 
@@ -77,37 +74,17 @@ class _Claims:
             return list(uses)
         return sorted(uses, key=lambda name: _freed(uses[name], shapes[name]), reverse=True)
 
-    def ended(self, use: Use, *, times: int = 1) -> bool:
-        """Take back a use's claims, `times` of them on its output gradients; whether these may be overwritten now."""
+    def ended(self, use: Use) -> bool:
+        """Take back a use's claims; whether its output gradients may be overwritten now."""
         if not self._holders:
             return False
         held = use.held()
         spots = [place(tensor) for tensor in held]
         last = spots[-1]
-        is_alone = self._holders[last] == times and use.scales_outputs and held[-1].nbytes >= _LARGE
-        for spot in (*spots, *[last] * (times - 1)):
+        is_alone = self._holders[last] == 1 and use.scales_outputs and held[-1].nbytes >= _LARGE
+        for spot in spots:
             self._holders[spot] -= 1
         return is_alone and is_dense(held[-1]) and last not in self._foreign()
-
-
-def _biases(uses: Mapping[str, list[Use]], factors: Mapping[str, Tensor]) -> dict[str, str]:
-    """For weights that met one place of each example: the parameter whose gradients are their output gradients."""
-    alone = {name: found[0] for name, found in uses.items() if len(found) == 1}
-    rows = {use.values.data_ptr(): name for name, use in alone.items() if type(use) is Rows}
-    found = {}
-    for name, use in alone.items():
-        if type(use) is not Outer or use.places != 1:
-            continue
-        other = rows.pop(use.outputs.data_ptr(), None)
-        if other is not None and factors[other] is factors[name] and _is_same(alone[other], use):
-            found[name] = other
-    return found
-
-
-def _is_same(rows: Use, outer: Outer) -> bool:
-    (values,), outputs = rows.held(), outer.outputs
-    is_whole = values.numel() == outputs.numel() and values.dtype == outputs.dtype and len(values) == len(outputs)
-    return is_whole and values.is_contiguous() and outputs.is_contiguous()
 
 
 def _like(total: Tensor, parameter: Tensor) -> Tensor:

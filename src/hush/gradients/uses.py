@@ -22,8 +22,7 @@ from torch import Tensor
 from hush.gradients.shared import Shared, dots, squared
 
 _BLOCKWISE = 256  # places from which the half of a symmetric product that is not needed is left out
-_COPY = 2  # a scaled copy costs as much as scaling this many times the elements in place
-_EVEN = 16  # a product is quicker where its width is a multiple of this: 64 columns than 60, by a quarter
+COPY = 2  # a scaled copy costs as much as scaling this many times the elements in place
 GHOST_AT = 1.0  # ghost norm where T * (d + p) is below this share of d * p, each times T
 
 
@@ -42,7 +41,7 @@ class Outer:
     @property
     def scales_outputs(self) -> bool:
         """Whether the sum takes a scaled form of the output gradients, and not of the inputs."""
-        return self.inputs.shape[2] * _COPY >= self.outputs.shape[2]
+        return self.inputs.shape[2] * COPY >= self.outputs.shape[2]
 
     @property
     def places(self) -> int:
@@ -77,21 +76,6 @@ class Outer:
             inputs = scaled(inputs, factors)
         right, left = (outputs, inputs) if self.transposed else (inputs, outputs)
         return left.reshape(-1, left.shape[2]).mT @ right.reshape(-1, right.shape[2])
-
-    def weighted_both(self, factors: Tensor, *, scratch: bool = False) -> tuple[Tensor, Tensor]:
-        """The sum for the weight, and that of the output gradients for its bias; where an example has one place."""
-        inputs, outputs, factors = self.inputs.squeeze(1), self.outputs.squeeze(1), factors.to(self.outputs.dtype)
-        size = inputs.shape[1]
-        if self.scales_outputs:
-            outputs = scaled(outputs, factors[:, None], scratch=scratch)
-            weight, bias = outputs.mT @ inputs, outputs.sum(0)
-        else:  # the factors are one more input: the sum for the bias comes from the same product
-            wide = inputs.new_zeros(len(inputs), -(-(size + 1) // _EVEN) * _EVEN)
-            torch.mul(inputs, factors[:, None], out=wide[:, :size])
-            wide[:, size] = factors
-            product = outputs.mT @ wide
-            weight, bias = product[:, :size], product[:, size].contiguous()
-        return (weight.mT if self.transposed else weight).contiguous(), bias
 
     def without(self, broken: Tensor) -> Outer:
         """The same with zeros for the broken examples."""

@@ -16,12 +16,15 @@ if TYPE_CHECKING:
     from hush.training.plan import TrainingPlan
 
 UNPLANNED = "holds only if the batches, which did not come from plan.batches, were drawn as the plan says."
+_NONE: Counter[int] = Counter()
 _handed: dict[str, Counter[int]] = {}  # by the plan's fingerprint: how many lots of so many rows
 
 
 def hand_out(plan: TrainingPlan, rows: int) -> None:
     """Note that the plan's sampler gave a lot of so many rows."""
-    _handed.setdefault(plan.fingerprint, Counter())[rows] += 1
+    if plan.fingerprint not in _handed:
+        _handed[plan.fingerprint] = Counter()
+    _handed[plan.fingerprint][rows] += 1
 
 
 class Taken:
@@ -35,7 +38,7 @@ class Taken:
     def take(self, rows: int) -> None:
         """Count a lot, and warn once where it is none of the plan's."""
         self._taken[rows] += 1
-        if self._taken[rows] <= _handed.get(self._plan.fingerprint, Counter())[rows]:
+        if self._taken[rows] <= _handed.get(self._plan.fingerprint, _NONE)[rows]:
             return
         self.unplanned += 1
         if self.unplanned == 1:

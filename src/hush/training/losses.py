@@ -53,7 +53,7 @@ class Losses:
         result = total = 0.0
         for losses, weights in self._heard:
             added = losses if weights is None else losses * weights
-            sums = float(added.sum(dtype=torch.float64)), len(losses) if weights is None else float(weights.sum())
+            sums = float(added.sum(dtype=torch.float64)), losses.shape[0] if weights is None else float(weights.sum())
             if not math.isfinite(sums[0]):  # 0 times NaN is NaN: rows of padding can spoil it too
                 real = torch.isfinite(losses)
                 kept = real.to(losses.dtype) if weights is None else weights * real

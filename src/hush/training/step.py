@@ -185,7 +185,7 @@ class PrivateGradients:
         seen = _seen(norms, self.clip_norm.value)
         # Rows of padding may break too, and are nobody's.
         nonfinite = total.nonfinite and int((~torch.isfinite(norms)).sum())
-        return _Work(total.gradients, len(norms), losses.sums(), nonfinite, count, total.method, seen)
+        return _Work(total.gradients, norms.shape[0], losses.sums(), nonfinite, count, total.method, seen)
 
     def _check_lot(self, lot: Lot, rows: int) -> None:
         """Refuse a lot that cannot be one of the plan's, and warn of one that was not drawn by it."""
@@ -263,7 +263,7 @@ _NOTHING = _Work(None, 0, (0.0, 0.0), 0, 0.0, "")
 def _seen(norms: Tensor, clip_norm: float) -> tuple[float, float]:
     """The sum of the finite norms, and how many are above the clip norm."""
     found = norms.detach().cpu().numpy()  # few numbers, for which numpy is quicker
-    total = float(found.sum())
+    total = float(numpy.add.reduce(found))
     if not math.isfinite(total):
         total = float(found[numpy.isfinite(found)].sum())
     return total, float(numpy.count_nonzero(found > clip_norm))

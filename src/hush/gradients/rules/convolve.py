@@ -26,7 +26,9 @@ def convolution_uses(
     gradient: Tensor, inputs: Tensor | None, settings: correlation.Settings, origin: Origin | None, *, has_bias: bool
 ) -> tuple[Use | None, Use | None]:
     """How a convolution used its weight, where `inputs` are given, and its bias."""
-    use = None if inputs is None else correlation.use_of(inputs.to(gradient.dtype), gradient, settings, origin)
+    use = None
+    if inputs is not None:
+        use = correlation.use_of(inputs.to(gradient.dtype), gradient, settings, origin, has_bias=has_bias)
     if not has_bias:
         return use, None
     sums = Sums(gradient)

@@ -94,7 +94,10 @@ def linear_uses(
     """How x W^T + b used its weight, where `inputs` are given, and its bias."""
     outputs = places(gradient, layout, count)
     outer = None if inputs is None else Outer(places(inputs, layout, count).to(outputs.dtype), outputs)
-    return outer, Rows(outputs.sum(1) if outputs.shape[1] > 1 else outputs.squeeze(1)) if has_bias else None
+    if not has_bias:
+        return outer, None
+    is_plain = gradient.ndim == 2 and layout == _FIRST
+    return outer, Rows(gradient if is_plain else outputs.sum(1) if outputs.shape[1] > 1 else outputs.squeeze(1))
 
 
 def _expanded_product(tape: Tape, func: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
