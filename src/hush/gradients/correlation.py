@@ -279,7 +279,8 @@ class Correlation:
         count, total = len(inputs), _pairs(inputs)
         size = total.diagonal(dim1=1, dim2=2).sum(1)
         if self._is_small():
-            return self._folded(pixel_pairs.once(total)), size
+            places, folding = self._folding()
+            return self._folded(total.flatten(1).index_select(1, places), folding), size
         total = total.view(count, *inputs.shape[2:], *inputs.shape[2:])
         for axis in (0, 1):
             total = self._over_offsets(total, axis, self.outputs.shape[2 + axis])
@@ -296,11 +297,11 @@ class Correlation:
         known = origin.known(key, self.inputs, _line(self.inputs, self.outputs), lines)
         return self._together(known[:, :-1], known[:, -1], self.outputs)
 
-    def _folded(self, pairs: Tensor) -> Tensor:
+    def _folded(self, pairs: Tensor, folding: Tensor) -> Tensor:
         """From pairs of pixels to pairs of windows."""
-        return pairs @ self._folding()
+        return pairs @ folding
 
-    def _folding(self) -> Tensor:
+    def _folding(self) -> tuple[Tensor, Tensor]:
         settings, zeros = self.settings, tuple([before for before, _ in self.settings.padding])
         return pixel_pairs.of_windows(
             tuple(self.inputs.shape[2:]), tuple(self.outputs.shape[2:]), settings.shape[2:], settings.stride, zeros,
@@ -309,7 +310,7 @@ class Correlation:
 
     def _most_pairs(self) -> int:
         """Of pixels of one example, before or after."""
-        most = max(self.inputs[0, 0].numel(), self.outputs[0, 0].numel())
+        most = max(self.inputs.shape[2:].numel(), self.outputs.shape[2:].numel())
         return most * most
 
     def _over_offsets(self, pairs: Tensor, axis: int, size: int) -> Tensor:

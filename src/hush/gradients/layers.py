@@ -104,9 +104,9 @@ class BiasedCorrelation(Correlation):
         pairs, size = super()._of_windows(inputs)
         return pairs if self._is_small() else pairs.add_(1), size.add_(self.outputs.shape[2:].numel())
 
-    def _folded(self, pairs: Tensor) -> Tensor:
+    def _folded(self, pairs: Tensor, folding: Tensor) -> Tensor:
         ones = pixel_pairs.times(self.outputs.shape[2:].numel(), pairs.dtype, pairs.device)
-        return torch.addmm(ones, pairs, self._folding())
+        return torch.addmm(ones, pairs, folding)
 
     def alone(self) -> Correlation:
         """The weight's use."""

@@ -18,12 +18,14 @@ from torch import Tensor
 _MOST = 1 << 18  # numbers of a matrix; above, maps are shifted and added
 
 
-def is_small(before: Sequence[int], after: Sequence[int]) -> bool:
+@lru_cache(maxsize=256)
+def is_small(before: tuple[int, ...], after: tuple[int, ...]) -> bool:
     """Whether maps of these sizes, before and after a layer, are worth a matrix."""
     return count(before) * count(after) <= _MOST
 
 
-def count(size: Sequence[int]) -> int:
+@lru_cache(maxsize=256)
+def count(size: tuple[int, ...]) -> int:
     """How many pairs a map has."""
     pixels = torch.Size(size).numel()
     return pixels * (pixels + 1) // 2
@@ -43,10 +45,11 @@ def of_windows(
     zeros: tuple[int, ...],
     dtype: torch.dtype,
     device: torch.device,
-) -> Tensor:
-    """(pairs of input pixels, pairs of output pixels); a pair of two counts twice, as in the sum over all of them.
+) -> tuple[Tensor, Tensor]:
+    """The places of those pairs of input pixels that lie in two windows at one offset, and what to multiply them by.
 
-    `zeros` are those before the first pixel of each axis.
+    That matrix is (these pairs, pairs of output pixels); of the latter, a pair of two counts twice, as in the sum over
+    all of them. `zeros` are those before the first pixel of each axis.
     """
     pixels = torch.arange(torch.Size(before).numel()).view(before)
     first, second = torch.triu_indices(*[torch.Size(after).numel()] * 2)
@@ -58,7 +61,9 @@ def of_windows(
         low, high = torch.minimum(one, other), torch.maximum(one, other)
         row = low * pixels.numel() - low * (low - 1) // 2 + high - low
         result[row[inside], inside.nonzero()[:, 0]] += 1
-    return result.mul_(times(torch.Size(after).numel(), dtype, torch.device("cpu"))).to(device)
+    result *= times(torch.Size(after).numel(), dtype, torch.device("cpu"))
+    chosen = result.any(dim=1)  # with a stride, pixels that are an odd number apart never meet
+    return _places(pixels.numel(), torch.device("cpu"))[chosen].to(device), result[chosen].to(device)
 
 
 @lru_cache(maxsize=32)

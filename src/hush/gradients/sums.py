@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 
 import torch
 from torch import Tensor, nn
@@ -66,7 +67,7 @@ class _Claims:
             for tensor in held:  # small ones too: they may be parts of a large one
                 spot = place(tensor)
                 self._holders[spot] = self._holders.get(spot, 0) + 1
-        self._foreign = foreign
+        self._foreign = cache(foreign)
 
     def order(self, uses: Mapping[str, list[Use]], shapes: Mapping[str, nn.Parameter]) -> list[str]:
         """The names of those that free most first."""
