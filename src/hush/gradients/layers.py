@@ -16,7 +16,7 @@ from torch import Tensor
 
 from hush.gradients import pixel_pairs
 from hush.gradients.correlation import Correlation, backward
-from hush.gradients.shared import Shared
+from hush.gradients.shared import Shared, squared
 from hush.gradients.uses import COPY, Outer, Rows, Sums, Use, blanked, scaled
 
 _EVEN = 16  # a product is quicker where its width is a multiple of this: 64 columns than 60, by a quarter
@@ -38,7 +38,7 @@ class Dense:
 
     def measure(self, shared: Shared) -> tuple[Tensor, Tensor | None]:
         """Squared norms of both together, |G|^2 (|X|^2 + 1), and None: nothing cancels."""
-        size = shared.squared(self.outputs)
+        size = squared(self.outputs)
         return torch.addcmul(size, size, shared.squared(self.inputs)), None
 
     def weighted_both(self, factors: Tensor, *, scratch: bool = False) -> tuple[Tensor, Tensor]:

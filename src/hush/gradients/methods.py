@@ -45,7 +45,8 @@ def uses_by(
     """The method that served, and each parameter's uses; None for the loop, which gives gradients one by one."""
     if method == "auto" and num_examples(batch) == 1:
         return "looped", None
-    for name in METHODS[METHODS.index(remembered(model, method)) :]:
+    first = remembered(model, method)
+    for name in METHODS[METHODS.index(first) :]:
         try:
             found = None if name == "looped" else _attempt(name, model, trainable, loss_fn, batch, modules)
         except NoRule as reason:
@@ -58,7 +59,8 @@ def uses_by(
                 raise
             _say(model, name, reason)
             continue
-        _chosen[model] = name if method == "auto" else _chosen.get(model, name)
+        if name != first or model not in _chosen:
+            _chosen[model] = name if method == "auto" else _chosen.get(model, name)
         return name, found
     raise AssertionError("the loop serves every model")
 

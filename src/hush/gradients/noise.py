@@ -22,7 +22,7 @@ from torch import Tensor
 
 from hush import _check
 from hush.errors import InvalidValue
-from hush.gradients.normals import NormalStream, Piece
+from hush.gradients.normals import NormalStream
 from hush.rng import Rng
 
 GRID_BITS = 16  # the standard deviation is 2^16 to 2^17 steps of the grid
@@ -73,7 +73,7 @@ class NoiseSource:
             if self.secure:
                 hold_in_range(row, scale)
             for piece in numbers.pieces(row.numel(), ahead=total):
-                end = start + piece[0].numel()
+                end = start + piece.shape[0]
                 part = row if end - start == row.numel() else row[start:end]
                 add_on_grid(part, piece, scale, scale) if self.secure else add_plain(part, piece, scale)
                 start = end
@@ -93,22 +93,20 @@ class NoiseSource:
         raise TypeError("a NoiseSource is not written to disk: its state would undo the noise; make a new one instead.")
 
 
-def add_plain(part: Tensor, normals: Piece, stddev: float) -> None:
+def add_plain(part: Tensor, normals: Tensor, stddev: float) -> None:
     """`part` plus `stddev` times the normals, in place."""
-    wave, radius = normals if part.is_cpu else (piece.to(part.device) for piece in normals)
-    part.addcmul_(wave, radius, value=stddev)
+    part.add_(normals if part.is_cpu else normals.to(part.device), alpha=stddev)
 
 
-def add_on_grid(part: Tensor, normals: Piece, stddev: float, grid_stddev: float) -> None:
+def add_on_grid(part: Tensor, normals: Tensor, stddev: float, grid_stddev: float) -> None:
     """The same in float64, rounded to the grid that belongs to `grid_stddev`.
 
     Adding and taking off 1.5 * 2^52 grid steps rounds to the grid: a float64 of that size has no finer digits. What
     goes into the parameter's dtype is a multiple of the grid, exactly or by a rounding that sees nothing else.
     """
     lift = 1.5 * 2.0**52 * grid_of(grid_stddev)
-    wave, radius = normals
-    noisy = part.to(wave.device, torch.float64)  # operations on mixed dtypes are slower than this copy
-    part.copy_(noisy.addcmul_(wave, radius, value=stddev).add_(lift).sub_(lift))
+    noisy = part.to(normals.device, torch.float64)  # operations on mixed dtypes are slower than this copy
+    part.copy_(noisy.add_(normals, alpha=stddev).add_(lift).sub_(lift))
 
 
 def grid_of(stddev: float) -> float:

@@ -20,8 +20,6 @@ from torch import Tensor
 
 from hush.rng import CipherStream, Rng
 
-Piece = tuple[Tensor, Tensor]
-
 _LEAST, _MOST = 1 << 10, 1 << 19  # numbers made at a time: more would not stay in the cache
 _AHEAD = 1 << 19  # numbers made ahead of the steps that will ask for them
 _TAILS = 1024  # numbers of the tail, likewise
@@ -55,41 +53,40 @@ class NormalStream:
         self._room = torch.empty(3, 0, 0, dtype=dtype)
         self._words: NDArray[numpy.int64] = numpy.empty(0, dtype=numpy.int64)
         self._halves: Sequence[Tensor] = ()
-        self._ready: list[Piece] = []  # the last one comes first
+        self._ready: list[Tensor] = []  # the last one comes first
         self._used = 0  # numbers of the last one that were given out
 
-    def pieces(self, count: int, *, ahead: int = 0) -> Iterator[Piece]:
+    def pieces(self, count: int, *, ahead: int = 0) -> Iterator[Tensor]:
         """The next `count` numbers in pieces that the caller must use before it asks for more.
 
-        A piece is two tensors, whose product the numbers are: what adds them to something multiplies on the way.
         `ahead` is how many will be wanted soon, these among them: making many at once is quicker.
         """
         self._cipher.require_own()  # numbers made before a fork would come twice
         while count:
             if not self._ready:
                 self._ready = self._portions(max(count, ahead))[::-1]
-            wave, radius = self._ready[-1]
-            left = len(wave) - self._used
+            numbers = self._ready[-1]
+            left = numbers.shape[0] - self._used
             if count < left:
                 start, self._used = self._used, self._used + count
-                yield wave[start : self._used], radius[start : self._used]
+                yield numbers[start : self._used]
                 return
             self._ready.pop()
             start, self._used = self._used, 0
             count -= left
-            yield (wave[start:], radius[start:]) if start else (wave, radius)
+            yield numbers[start:] if start else numbers
 
     def tensor(self, count: int, *, ahead: int = 0) -> Tensor:
         """The next `count` numbers in a tensor of their own."""
         result, start = torch.empty(count, dtype=self.dtype), 0
-        for wave, radius in self.pieces(count, ahead=ahead):
-            end = start + wave.numel()
-            torch.mul(wave, radius, out=result[start:end])
+        for piece in self.pieces(count, ahead=ahead):
+            end = start + piece.shape[0]
+            result[start:end] = piece
             start = end
         return result
 
-    def _portions(self, wanted: int) -> list[Piece]:
-        """Cosines with their radii and sines with the same; of several portions, where one size is asked for again.
+    def _portions(self, wanted: int) -> list[Tensor]:
+        """Radii times cosines, and times sines; of several portions, where one size is asked for again.
 
         A step that needs few numbers finds neither code nor data in the cache, and pays as much for that as for them.
         """
@@ -103,9 +100,9 @@ class NormalStream:
         first, second = self._halves_of(self._cipher.words(times * 2 * half // self._per_word), times)
         self._fill_radius(radius, first)
         angle.copy_(second).mul_(math.pi / 2.0**self._form.bits)  # from -pi to pi
-        torch.cos(angle, out=cosines)
-        angle.sin_()
-        return [(wave, radius[at]) for at in range(times) for wave in (cosines[at], angle[at])]
+        torch.cos(angle, out=cosines).mul_(radius)
+        angle.sin_().mul_(radius)
+        return [wave[at] for at in range(times) for wave in (cosines, angle)]
 
     def _halves_of(self, words: NDArray[numpy.int64], times: int) -> Sequence[Tensor]:
         if words is not self._words or len(self._halves[0]) != times:

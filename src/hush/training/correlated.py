@@ -74,13 +74,13 @@ class CorrelatedNoise:
         return noise.div_(first)
 
     def _release(self, gradient: Tensor, noise: Tensor, scale: float) -> None:
-        row, whole = flat(gradient), (noise, noise.new_ones(()))
+        row = flat(gradient)
         if self.secure:
             own = scale / self.strategy.coefficients[0]  # the spread of what is new in this step's noise
             hold_in_range(row, own)
-            add_on_grid(row, whole, scale, own)
+            add_on_grid(row, noise, scale, own)
         else:
-            add_plain(row, whole, scale)
+            add_plain(row, noise, scale)
         write_back(gradient, row)
 
     def _check_same(self, gradients: dict[str, Tensor]) -> None:
