@@ -146,8 +146,8 @@ def test_a_private_softmax_is_within_its_twins_time() -> None:
     assert all(float(row["measured"].split()[0]) <= 1.3 for row in ratios)
 
 
-def test_every_network_is_measured_beside_its_twin() -> None:
-    """All together are well within 1.3 times, and so is each but three, of which none is above 1.5."""
+def test_every_network_is_within_its_twins_time() -> None:
+    """1.3 times for each; all together are well within."""
     ratios = {
         name: float(row["measured"].split()[0])
         for name in {f"{one.row} on {one.data}" for one in networks.SETTINGS}
@@ -155,12 +155,7 @@ def test_every_network_is_measured_beside_its_twin() -> None:
         if row["what"].startswith(f"{name}: private training")
     }
     assert ratios.keys() == {f"{one.row} on {one.data}" for one in networks.SETTINGS}
-    assert max(ratios.values()) < 1.5
-    assert sorted(name for name, ratio in ratios.items() if ratio > 1.3) == [
-        "1-abadi on mnist",
-        "3-scatter-cnn on fashion-mnist",
-        "3-scatter-cnn on mnist",
-    ]
+    assert max(ratios.values()) <= 1.3
     together = statistics.geometric_mean(float(row["measured"].split()[0]) for row in RATIOS)
     assert together < 1.2
     assert f"the geometric mean of all ten is {together:.2f}" in " ".join(
