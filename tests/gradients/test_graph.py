@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -12,7 +13,8 @@ from naive_loop import assert_equal, middle, naive
 from torch import Tensor, nn
 
 from hush.errors import HushError
-from hush.gradients import clipped_sum, graph
+from hush.gradients import clipped_sum, correlation, graph
+from hush.gradients.correlation import Settings
 
 
 def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
@@ -234,3 +236,22 @@ def test_losses_that_pass_through_no_axis_are_left_to_the_tape() -> None:
 
     first, second = (clipped_sum(model, loss, (x,), 1.0, method="tape") for _ in range(2))
     torch.testing.assert_close(first.norms, second.norms)
+
+
+@pytest.mark.parametrize("way", ["windows", "grouped", "pairs"])
+def test_a_convolutions_use_is_made_once_a_batch(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    settings = Settings.plain((8, 4, 3, 3), (1, 1), (1, 1), (1, 1), 1, False, (0, 0))
+    real = correlation._ways(torch.Size((4, 5, 5)), torch.Size((8, 5, 5)), settings)[way]
+
+    def counted(*given: Any) -> Any:
+        made.append(way)
+        return real(*given)
+
+    monkeypatch.setattr(correlation, "_ways", lambda *shapes: {way: counted})
+    model = nn.Sequential(nn.Conv2d(4, 8, 3, padding=1), nn.Tanh(), nn.Flatten(), nn.Linear(200, 3))
+    for turn in range(3):
+        made.clear()
+        clipped_sum(model, cross_entropy, (torch.randn(6, 4, 5, 5), torch.randint(3, (6,))), 1.0, method="tape")
+        assert graph.may_serve(model, cross_entropy), turn
+        assert made == [way]

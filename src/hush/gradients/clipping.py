@@ -73,6 +73,6 @@ def _norm(squares: list[Tensor]) -> Tensor:
     if len(squares) > _FEW:
         return torch.stack(squares).sum(0).sqrt_()
     total = squares[0]
-    for number, more in enumerate(squares[1:]):
-        total = total.add_(more) if number else total + more
+    for more in squares[1:]:
+        total = total + more
     return total.sqrt()

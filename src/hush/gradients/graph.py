@@ -60,7 +60,7 @@ class _Meeting(NamedTuple):
     node: Any
     names: tuple[str, str | None]
     uses: Callable[[Tensor], tuple[Use | None, Use | None]]
-    both: Callable[[Tensor], Use | None]  # of weight and bias together, where that can be
+    dense: Callable[[Tensor], Use | None] | None = None  # of weight and bias together, at once
 
 
 def may_serve(model: nn.Module, loss_fn: LossFunction) -> bool:
@@ -106,13 +106,15 @@ def _gathered(losses: Tensor, meetings: Sequence[_Meeting]) -> dict[str, list[Us
     for meeting, gradient in zip(meetings, gradients, strict=True):
         if gradient is None:
             continue
-        both = meeting.both(gradient) if are_used_once and meeting.names[1] is not None else None
+        both = meeting.dense(gradient) if are_used_once and meeting.dense is not None else None
+        if both is None:
+            (weight, bias), (use, rows) = meeting.names, meeting.uses(gradient)
+            both = together(weight, use, bias, rows) if are_used_once else None
+            for name, one in ((weight, use), (bias, rows)) if both is None else ():
+                if name is not None and one is not None:
+                    found.setdefault(name, []).append(one)
         if both is not None:
             found[meeting.names[0]] = [both]
-            continue
-        for name, use in zip(meeting.names, meeting.uses(gradient), strict=True):
-            if name is not None and use is not None:
-                found.setdefault(name, []).append(use)
     if not are_used_once:
         found = {name: merged(some) for name, some in found.items()}
         join(found)
@@ -246,10 +248,10 @@ def _product(reader: _Reader, node: Any, inputs: Any, behind: Any, bias: Paramet
         outer, rows = linear_uses(gradient, inputs, _FIRST, reader.count, has_bias=bias is not None)
         return outer if outer is None or is_turned else replace(outer, transposed=True), rows
 
-    def both(gradient: Tensor) -> Use | None:
+    def at_once(gradient: Tensor) -> Use | None:
         return dense(weight, inputs, gradient, None if bias is None else bias[0], transposed=not is_turned)
 
-    meeting = _Meeting(node, (weight, None if bias is None else bias[0]), uses, both)
+    meeting = _Meeting(node, (weight, None if bias is None else bias[0]), uses, at_once)
     return None if reader.before(behind, 0, inputs) is None else place, meeting
 
 
@@ -270,11 +272,7 @@ def _convolution(reader: _Reader, node: Any) -> Read:
     def uses(gradient: Tensor) -> tuple[Use | None, Use | None]:
         return convolution_uses(gradient, inputs, settings, origin, has_bias=bias is not None)
 
-    def both(gradient: Tensor) -> Use | None:
-        use, rows = uses(gradient)
-        return together(weight, use, bias, rows)
-
-    return reader.before(behind, 0, inputs), _Meeting(node, (weight, bias), uses, both)
+    return reader.before(behind, 0, inputs), _Meeting(node, (weight, bias), uses)
 
 
 _READERS: dict[str, Callable[[_Reader, Any], Read]] = {

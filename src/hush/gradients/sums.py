@@ -32,7 +32,7 @@ def weighted(
     found: dict[str, Tensor] = {}
 
     def add(name: str, part: Tensor) -> None:
-        found[name] = _like(part, shapes[name]) if name not in found else found[name] + _like(part, shapes[name])
+        found[name] = part if name not in found else found[name] + part
 
     for name in claims.order(uses, shapes):
         for use in _emptied(uses.pop(name)):
@@ -43,7 +43,9 @@ def weighted(
                 part = use.weighted(factors[name], scratch=claims.ended(use))
             add(name, part)
             del use
-    return {name: found[name] if name in found else torch.zeros_like(value) for name, value in shapes.items()}
+    return {
+        name: _like(found[name], value) if name in found else torch.zeros_like(value) for name, value in shapes.items()
+    }
 
 
 def _emptied(uses: list[Use]) -> Iterator[Use]:
