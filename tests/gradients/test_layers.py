@@ -103,6 +103,14 @@ def test_joined_and_apart_again_are_what_they_were() -> None:
         torch.testing.assert_close(uses[name][0].rows(), found[0].rows())
 
 
+def test_examples_of_joined_layers_are_not_grouped_without_their_bias() -> None:
+    uses = pairs()
+    join(uses)
+    for name, _ in biases(uses):
+        with pytest.raises(AssertionError, match="taken apart"):
+            uses[name][0].grouped(torch.zeros(1, 2, dtype=torch.int64), torch.ones(1, 2, dtype=torch.bool))
+
+
 def test_norms_and_sums_of_joined_layers_are_those_of_each() -> None:
     uses, alone = pairs(), pairs()
     join(uses)

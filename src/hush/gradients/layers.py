@@ -84,9 +84,9 @@ class Dense:
         """The sum for the weight."""
         return self.alone().weighted(factors, scratch=scratch)
 
-    def grouped(self, index: Tensor, present: Tensor) -> Outer:
-        """The weight's alone, with the examples of one unit as places of one example."""
-        return self.alone().grouped(index, present)
+    def grouped(self, index: Tensor, present: Tensor) -> Use:
+        """Refused: the bias would be lost."""
+        raise AssertionError("a use of weight and bias is taken apart before its examples are grouped.")
 
 
 @dataclass(frozen=True)
@@ -115,6 +115,10 @@ class BiasedCorrelation(Correlation):
     def of_bias(self) -> Rows:
         """The bias's use."""
         return Sums(self.outputs)
+
+    def grouped(self, index: Tensor, present: Tensor) -> Rows:
+        """Refused: the bias would be lost."""
+        raise AssertionError("a use of weight and bias is taken apart before its examples are grouped.")
 
     def weighted_both(self, factors: Tensor, *, scratch: bool = False) -> tuple[Tensor, Tensor]:
         """The sum for the weight, and that for the bias, which torch's function makes of the same maps."""
