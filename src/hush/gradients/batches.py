@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from hush.errors import InvalidValue
-from hush.gradients.recurring import part
 
 Batch: TypeAlias = Any  # a tensor, or a tuple, list or mapping of tensors and constants
 LossFunction: TypeAlias = Callable[..., Tensor]
@@ -83,7 +82,7 @@ def _note_lengths(batch: Batch, sizes: set[int | None]) -> None:
 
 def take(batch: Batch, index: Tensor | slice) -> Batch:
     """The examples at these places."""
-    return mapped(lambda tensor: part(tensor, index), batch)
+    return mapped(lambda tensor: tensor[index], batch)
 
 
 def split(batch: Batch, size: int) -> Iterator[Batch]:

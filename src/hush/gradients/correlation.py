@@ -27,7 +27,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hush.gradients import pixel_pairs
-from hush.gradients.recurring import Origin
 from hush.gradients.shared import Shared, dots, squared
 from hush.gradients.uses import Rows, Use, blanked, scaled
 
@@ -103,13 +102,9 @@ def _each(value: Any, axes: int) -> tuple[int, ...]:
     return (value,) * axes if isinstance(value, int) else tuple(value) * (axes // len(value))
 
 
-def use_of(
-    inputs: Tensor, outputs: Tensor, settings: Settings, origin: Origin | None = None, *, has_bias: bool = False
-) -> Use:
-    """How the weight was used, in the quickest form; `origin` tells of which rows of a data set the input is."""
+def use_of(inputs: Tensor, outputs: Tensor, settings: Settings) -> Use:
+    """Return how the weight was used, in the form that is quickest for these shapes."""
     ways = _ways(inputs.shape[1:], outputs.shape[1:], settings)
-    if origin is not None and "pairs" in ways and origin.has_room((settings, has_bias), inputs, _line(inputs, outputs)):
-        return Correlation(inputs, outputs, settings, origin=origin)
     if len(ways) == 1:
         return next(iter(ways.values()))(inputs, outputs, settings)
     key = (settings, inputs.shape[1:], inputs.dtype, inputs.device.type, len(inputs) > _MOST_GROUPS)
@@ -247,7 +242,6 @@ class Correlation:
     outputs: Tensor
     settings: Settings
     in_pieces: bool = False  # make the gradients of a few examples at a time instead of pairs of pixels
-    origin: Origin | None = None  # which rows of a data set the input is: pairs of its windows are made once
     scales_outputs: ClassVar[bool] = True
 
     @property
@@ -285,17 +279,6 @@ class Correlation:
         for axis in (0, 1):
             total = self._over_offsets(total, axis, self.outputs.shape[2 + axis])
         return total, size
-
-    def _recalled(self, origin: Origin) -> tuple[Tensor, Tensor]:
-        """The same as `_from_pairs`, with the pairs of rows that were seen before from memory."""
-
-        def lines(inputs: Tensor) -> Tensor:
-            found = [self._of_windows(inputs[few]) for few in _few(len(inputs), self._most_pairs())]
-            return torch.cat([torch.cat([pairs.flatten(1), size[:, None]], dim=1) for pairs, size in found])
-
-        key = self.settings, self.has_bias
-        known = origin.known(key, self.inputs, _line(self.inputs, self.outputs), lines)
-        return self._together(known[:, :-1], known[:, -1], self.outputs)
 
     def _folded(self, pairs: Tensor, folding: Tensor) -> Tensor:
         """From pairs of pixels to pairs of windows."""
@@ -355,14 +338,12 @@ class Correlation:
 
     def take(self, index: Tensor) -> Correlation:
         """The same for some of the examples."""
-        return replace(self, inputs=self.inputs[index], outputs=self.outputs[index], origin=None)
+        return replace(self, inputs=self.inputs[index], outputs=self.outputs[index])
 
     def measure(self, shared: Shared) -> tuple[Tensor, Tensor | None]:
         """Squared norms, and the size of what they are summed from."""
         if self.in_pieces:
             return self._from_pieces(), None
-        if self.origin is not None:
-            return self._recalled(self.origin)
         pieces = list(_few(len(self.inputs), self._most_pairs()))
         if len(pieces) == 1:
             return self._from_pairs(self.inputs, self.outputs)
@@ -372,7 +353,7 @@ class Correlation:
 
     def without(self, broken: Tensor) -> Correlation:
         """The same with zeros for the broken examples."""
-        return replace(self, inputs=blanked(self.inputs, broken), outputs=blanked(self.outputs, broken), origin=None)
+        return replace(self, inputs=blanked(self.inputs, broken), outputs=blanked(self.outputs, broken))
 
     def grouped(self, index: Tensor, present: Tensor) -> Rows:
         """The same with the examples of one unit added up."""
@@ -388,9 +369,3 @@ def _pairs(maps: Tensor) -> Tensor:
     """The products of all pairs of pixels, summed over channels."""
     flat = maps.flatten(2)
     return flat.mT @ flat
-
-
-def _line(inputs: Tensor, outputs: Tensor) -> int:
-    """How many numbers are kept of a row: the pairs of its windows, and |X|^2."""
-    before, after = inputs.shape[2:], outputs.shape[2:]
-    return (pixel_pairs.count(after) if pixel_pairs.is_small(before, after) else after.numel() ** 2) + 1

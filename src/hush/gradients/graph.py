@@ -33,7 +33,6 @@ from hush.gradients.correlation import Settings
 from hush.gradients.functions import PASSIVE
 from hush.gradients.layers import dense, join, together
 from hush.gradients.layout import Layout
-from hush.gradients.recurring import Origin, origin_of
 from hush.gradients.rules.convolve import convolution_uses
 from hush.gradients.rules.products import linear_uses
 from hush.gradients.uses import Use, merged
@@ -173,11 +172,6 @@ class _Reader:
             return tensor.stride() == given.stride()
         return tensor.numel() == given.numel() and tensor.is_contiguous() and given.is_contiguous()
 
-    def origin(self, tensor: Tensor) -> Origin | None:
-        """Which rows of a data set a tensor of the batch holds, where that is known."""
-        given, _ = self._given.get(tensor.data_ptr(), (None, 0))
-        return origin_of(given) if given is not None and given.shape == tensor.shape else None
-
     def parameter(self, node: Any) -> Parameter:
         """The trainable parameter that a node stands for, and its name."""
         value = node.variable if node is not None and node.name() == _LEAF else None
@@ -267,10 +261,9 @@ def _convolution(reader: _Reader, node: Any) -> Read:
         tuple(value.shape), node._saved_stride, node._saved_padding, node._saved_dilation, node._saved_groups,
         node._saved_transposed, node._saved_output_padding,
     )  # fmt: skip
-    origin = reader.origin(inputs)
 
     def uses(gradient: Tensor) -> tuple[Use | None, Use | None]:
-        return convolution_uses(gradient, inputs, settings, origin, has_bias=bias is not None)
+        return convolution_uses(gradient, inputs, settings, has_bias=bias is not None)
 
     return reader.before(behind, 0, inputs), _Meeting(node, (weight, bias), uses)
 

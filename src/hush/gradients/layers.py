@@ -95,11 +95,6 @@ class BiasedCorrelation(Correlation):
 
     bias: str = ""
 
-    @property
-    def has_bias(self) -> bool:
-        """Whether the bias is measured too."""
-        return True
-
     def _of_windows(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
         pairs, size = super()._of_windows(inputs)
         return pairs if self._is_small() else pairs.add_(1), size.add_(self.outputs.shape[2:].numel())
@@ -110,7 +105,7 @@ class BiasedCorrelation(Correlation):
 
     def alone(self) -> Correlation:
         """The weight's use."""
-        return Correlation(self.inputs, self.outputs, self.settings, origin=self.origin)
+        return Correlation(self.inputs, self.outputs, self.settings)
 
     def of_bias(self) -> Rows:
         """The bias's use."""
@@ -179,7 +174,7 @@ def together(weight: str, use: Use | None, bias: str | None, rows: Use | None) -
         return None
     if type(use) is Correlation:
         is_same = type(rows) is Sums and rows.values is use.outputs and not use.in_pieces
-        made = BiasedCorrelation(use.inputs, use.outputs, use.settings, origin=use.origin, bias=bias)
+        made = BiasedCorrelation(use.inputs, use.outputs, use.settings, bias=bias)
         return made if is_same else None
     if type(use) is Outer and use.places == 1 and type(rows) is Rows and _is_same(rows.values, use.outputs):
         return Dense(use.inputs.squeeze(1), use.outputs.squeeze(1), use.transposed, bias)

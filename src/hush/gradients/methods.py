@@ -17,7 +17,6 @@ from hush.gradients.batches import Batch, LossFunction, call, checked_losses, ma
 from hush.gradients.keeping import kept
 from hush.gradients.layers import join
 from hush.gradients.layout import Layout, mark
-from hush.gradients.recurring import note_origin, origin_of
 from hush.gradients.tape import Tape
 from hush.gradients.uses import Rows, Use
 
@@ -99,7 +98,7 @@ def taped(
     tape = Tape(model, count, tolerant=tolerant, parameters=parameters)
 
     def entered(tensor: Tensor) -> Tensor:
-        alias = note_origin(tensor.detach(), origin_of(tensor))
+        alias = tensor.detach()
         mark(alias, Layout(0))
         return alias
 

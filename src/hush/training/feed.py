@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Sized
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy
@@ -19,7 +19,6 @@ from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 from hush import _check
 from hush.errors import InvalidValue
 from hush.gradients.batches import Batch, num_examples, take
-from hush.gradients.recurring import Memory, Origin, note_origin
 from hush.rng import Rng
 from hush.sampling import Index, draws
 from hush.training.handed import hand_out
@@ -28,9 +27,6 @@ from hush.training.team import Team
 
 if TYPE_CHECKING:
     from hush.training.plan import TrainingPlan
-
-_OFTEN = 2.0  # passes over the data, from which on it pays to remember what was computed of a row
-_SHARE = 8  # what is remembered has at most this part of the data's numbers
 
 Collate = Callable[[list[Any]], Any]
 
@@ -91,19 +87,11 @@ class Feed:
         indices = (lot[self._team.rank :: self._team.size] for lot in lots)
         tensor_data = _tensors(self._dataset)
         if tensor_data is not None and self._collate is None:
-            memories = self._memories(tensor_data[0])
             for index in indices:
                 rows, groups = self._expand(index)
-                yield self._finish(_taken(*tensor_data, rows, memories), groups)
+                yield self._finish(_taken(*tensor_data, rows), groups)
         else:
             yield from self._loaded(indices, rng)
-
-    def _memories(self, data: Sequence[Tensor]) -> list[Memory | None]:
-        """For maps that this process will see more than once as they are."""
-        passes = self._plan.expected_batch_size * self._plan.steps / (self._rows * self._team.size)
-        if passes < _OFTEN or self._augment is not None:
-            return []
-        return [_memory(tensor) for tensor in data]
 
     def _expand(self, index: Index) -> tuple[Index, Tensor | None]:
         if self._people is None:
@@ -212,21 +200,8 @@ def _tensors(dataset: Dataset[Any]) -> tuple[tuple[Tensor, ...], Tensor | None] 
     return (dataset.tensors, None) if plain else None  # type: ignore[attr-defined]
 
 
-def _memory(tensor: Tensor) -> Memory | None:
-    """Of what a convolution may take, with room for a small part of it."""
-    fits = tensor.layout is torch.strided and tensor.is_floating_point() and tensor.ndim == 4
-    return Memory(len(tensor), room=tensor.numel() // _SHARE) if fits else None
-
-
-def _taken(
-    tensors: tuple[Tensor, ...], shown: Tensor | None, rows: Index, memories: Sequence[Memory | None] = ()
-) -> tuple[Tensor, ...]:
-    """These rows; where there are memories, they know their numbers."""
-    if shown is None and len(rows) == len(tensors[0]) and numpy.array_equal(rows, numpy.arange(len(rows))):
-        return tensors  # a full batch needs no copy
+def _taken(tensors: tuple[Tensor, ...], shown: Tensor | None, rows: Index) -> tuple[Tensor, ...]:
+    """Return copies of these rows, so that nothing which a model does to its batch reaches the data set."""
     index = torch.from_numpy(rows)
     index = index if shown is None else shown[index]
-    found = tuple(tensor.index_select(0, index.to(tensor.device)) for tensor in tensors)
-    for tensor, memory in zip(found, memories, strict=False):
-        note_origin(tensor, None if memory is None else Origin(memory, index.to(tensor.device)))
-    return found
+    return tuple(tensor.index_select(0, index.to(tensor.device)) for tensor in tensors)

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from hush.gradients import correlation
 from hush.gradients.layout import Layout
-from hush.gradients.recurring import Origin, origin_of
 from hush.gradients.rules.products import is_weight, plain
 from hush.gradients.tape import rule
 from hush.gradients.uses import Rows, Sums, Use
@@ -23,12 +22,12 @@ _DEFAULTS: dict[str, Any] = {"bias": None, "stride": 1, "padding": 0, "output_pa
 
 
 def convolution_uses(
-    gradient: Tensor, inputs: Tensor | None, settings: correlation.Settings, origin: Origin | None, *, has_bias: bool
+    gradient: Tensor, inputs: Tensor | None, settings: correlation.Settings, *, has_bias: bool
 ) -> tuple[Use | None, Use | None]:
     """How a convolution used its weight, where `inputs` are given, and its bias."""
     use = None
     if inputs is not None:
-        use = correlation.use_of(inputs.to(gradient.dtype), gradient, settings, origin, has_bias=has_bias)
+        use = correlation.use_of(inputs.to(gradient.dtype), gradient, settings)
     if not has_bias:
         return use, None
     sums = Sums(gradient)
@@ -59,11 +58,10 @@ def _convolution(tape: Tape, func: Any, given: dict[str, Any], *, transposed: bo
     output = func(inputs, plain(tape, weight), plain(tape, bias), **given)
 
     settings = correlation.Settings.of(weight, inputs.ndim - 2, transposed=transposed, **given)
-    origin = origin_of(inputs)
 
     def write(gradient: Tensor, *inputs: Tensor) -> None:
         has_bias = bias is not None and tape.is_weight(bias)
-        use, sums = convolution_uses(gradient, inputs[0] if inputs else None, settings, origin, has_bias=has_bias)
+        use, sums = convolution_uses(gradient, inputs[0] if inputs else None, settings, has_bias=has_bias)
         if use is not None:
             tape.note(weight, use, func)
         if sums is not None:
