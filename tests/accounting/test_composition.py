@@ -2,13 +2,14 @@
 
 import json
 import math
+import time
 from pathlib import Path
 
 import mpmath
 import numpy
 import pytest
 
-from hush.accounting import composition, gdp
+from hush.accounting import composition, gdp, guarantee
 from hush.accounting.composition_theorems import kairouz_middle_term
 from hush.accounting.response_curve import LARGEST_SUPPORT, response_curve
 from hush.errors import InvalidValue, UnsupportedEvent
@@ -126,6 +127,84 @@ def test_optimal_of_many_steps_is_exact(times):
             mass *= mpmath.mpf(times - lies) / (lies + 1) * lie / (1 - lie)
     found = composition.optimal_delta(step, 0.0, times, total_epsilon=epsilon)
     assert truth <= found <= truth * (1 + 1e-9)
+
+
+def true_optimal_delta(step, times, epsilon):
+    """Return P(S) - e^epsilon Q(S) of the binomial losses, summed term by term in 40 digits."""
+    with mpmath.workdps(40):
+        step, epsilon = mpmath.mpf(step), mpmath.mpf(epsilon)
+        log_lie = -mpmath.log1p(mpmath.exp(step))
+        last = int(mpmath.floor((times - epsilon / step) / 2))
+        log_mass = (
+            mpmath.loggamma(times + 1) - mpmath.loggamma(last + 1) - mpmath.loggamma(times - last + 1)
+            + last * log_lie + (times - last) * (step + log_lie)
+        )  # fmt: skip
+        mass, total, odds = mpmath.exp(log_mass), mpmath.mpf(0), mpmath.exp(step)
+        excess, factor = mpmath.exp(epsilon - (times - 2 * last) * step), mpmath.exp(-2 * step)
+        for lies in range(last, -1, -1):
+            total += mass * (1 - excess)
+            if mass < total * mpmath.mpf("1e-20"):
+                break
+            mass *= mpmath.mpf(lies) / (times - lies + 1) * odds
+            excess *= factor
+        return total
+
+
+@pytest.mark.parametrize(
+    ("step", "times", "epsilon", "tight"),
+    [
+        (2e-4, 30_000_000, 5.0, 1e-4),
+        (2e-4, 10**8, 12.0, 1e-4),
+        (1.9e-3, 10**8, 330.0, 0.05),
+        (0.01, 10**8, 5400.0, 1.0),
+    ],
+)
+def test_optimal_of_more_losses_than_are_listed_is_an_upper_bound(step, times, epsilon, tight):
+    truth = true_optimal_delta(step, times, epsilon)
+    assert 1e-30 < truth < 0.5
+    delta = composition.optimal_delta(step, 0.0, times, total_epsilon=epsilon)
+    assert truth <= delta <= truth * (1 + tight)
+    found = composition.optimal(step, 0.0, times, total_delta=float(truth))
+    assert epsilon * (1 - 1e-15) <= found <= epsilon * (1 + tight)
+
+
+@pytest.mark.parametrize("log_times", [9, 12, 16, 24, 60, 299])
+@pytest.mark.parametrize("mu", [0.1, 1.0, 6.0])
+def test_optimal_of_countless_small_steps_has_the_gaussian_limit(log_times, mu):
+    """Steps of mu / sqrt(times) tend to mu-GDP with an error of order 1 / times [Dong, Roth, Su 2022, Thm. 3.5]."""
+    times = 10**log_times
+    start = time.perf_counter()
+    for delta in (1e-12, 1e-5, 0.01):
+        found = composition.optimal(mu / math.sqrt(times), 0.0, times, total_delta=delta)
+        limit = gdp.epsilon_of(delta, mu)
+        assert limit * (1 - 10 / times - 1e-9) <= found <= limit * (1 + 3e-5) + 1e-9
+    assert time.perf_counter() - start < 5
+
+
+def test_optimal_is_quick_and_never_above_the_sum():
+    start = time.perf_counter()
+    for step in (1e-300, 1e-6, 0.1, 1.0, 30.0, 1e300):
+        for times in (10**12, 10**24, 10**300):
+            for delta in (0.0, 1e-300, 1e-5, 0.999999):
+                found = composition.optimal(step, 0.0, times, total_delta=delta)
+                assert 0 <= found <= composition.sum_up([step], [times])
+    assert time.perf_counter() - start < 10
+    with pytest.raises(InvalidValue, match="times must be at most 1e\\+300"):
+        composition.optimal(0.1, 0.0, 10**301, total_delta=1e-5)
+
+
+@pytest.mark.parametrize("delta", [0.5, 1 - 1e-15])
+@pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
+def test_so_many_steps_leave_no_delta(delta, relation):
+    """These overflowed: the deltas of the steps add up to far more than there is, or rounding does."""
+    assert composition.optimal(1e-9, 0.1, 10**12, total_delta=delta) == math.inf
+    steps = Repeated(Repeated(PureDP(2e-6), 2_000_000), 10**12)
+    for method in ("exact", "optimal"):
+        found = guarantee(steps, delta=delta, relation=relation, method=method)
+        assert 0 <= found.epsilon_lower <= found.epsilon <= 4e12 * (1 + 1e-12)
+    sampled = Repeated(PoissonSampled(PureDP(0.002), 1e-5), 9 * 10**10)
+    if relation == "add_remove":
+        assert composition.optimal_guarantee(sampled, delta=delta, relation=relation).epsilon <= 2e3
 
 
 def test_optimal_with_deltas_and_its_edges():

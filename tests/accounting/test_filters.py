@@ -54,6 +54,14 @@ def test_what_is_admitted_is_inside_the_budget_by_the_exact_gaussian(make):
     assert BUDGET.allows(privacy_filter.spent())
 
 
+def test_two_events_that_need_more_than_the_budget_are_not_both_charged():
+    privacy_filter = GDPFilter(BUDGET, relation="add_remove")
+    event = GaussianDP(0.8 * privacy_filter.mu)  # 1.28 of the budget together
+    privacy_filter.charge(event)
+    with pytest.raises(BudgetExceeded):
+        privacy_filter.charge(event)
+
+
 @pytest.mark.parametrize("make", MAKERS)
 def test_a_refused_event_raises_and_charges_nothing(make):
     privacy_filter = make()

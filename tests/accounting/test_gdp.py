@@ -1,5 +1,6 @@
 """The Gaussian mechanism's exact curve, against the textbook formula at high precision."""
 
+import itertools
 import json
 import math
 from pathlib import Path
@@ -136,3 +137,53 @@ def test_delta_where_both_terms_of_the_formula_are_large(mu: float, t: float) ->
 def test_the_limit_has_a_number_at_small_noise_too() -> None:
     event = Repeated(PoissonSampled(Gaussian(0.1), 0.01), 3_000)
     assert accounting.guarantee(event, delta=1e-5, method="gdp_clt").epsilon > 1e40
+
+
+@pytest.mark.parametrize(
+    "log_mu", [-323.3, -300, -200, -155, -100, -30, -9, 4.5, 6, 20, 75, 100, 150, 155, 200, 300, 308]
+)
+@pytest.mark.parametrize("epsilon", [0.0, 5e-324, 1e-300, 1e-20, 1.0, 700.0, 1e20, 1e300])
+def test_log_delta_of_any_mu_is_a_number(log_mu, epsilon):
+    """No "math domain error", however small or large mu and epsilon are; and delta falls in epsilon, rises in mu."""
+    mu = 10.0**log_mu
+    value = gdp.log_delta_of(epsilon, mu)
+    assert -math.inf <= value <= 1e-12 + 1e-14 * mu
+    assert gdp.log_delta_of(2 * epsilon, mu) <= value + 1e-10
+    assert gdp.log_delta_of(epsilon, 2 * mu if mu < 1e300 else mu) >= value - 1e-10
+    assert 0 <= gdp.delta_of(epsilon, mu) <= 1
+
+
+@pytest.mark.parametrize(
+    ("log_mu", "t"),
+    [(log_mu, t) for log_mu in (-300, -160, -40, -13) for t in (0.0, 1.0, 19.0, 21.0, 37.0, 1e3, 1e8)][:-2],
+)
+def test_log_delta_of_a_small_mu_is_the_first_term_of_its_series(log_mu, t):
+    """delta = mu (phi(t) - t Phi(-t)) (1 + O(mu + mu t)) for a small mu [Balle, Wang 2018, Thm. 8]."""
+    mu = 10.0**log_mu
+    with mpmath.workdps(60):
+        s = mpmath.mpf(t)
+        truth = mpmath.log(mu) + mpmath.log(mpmath.npdf(s) - s * mpmath.erfc(s / mpmath.sqrt(2)) / 2)
+    assert abs(gdp.log_delta_of(t * mu, mu) - truth) <= 2e-11 + 1e-14 * abs(truth)
+
+
+@pytest.mark.parametrize("delta", [5e-324, 1e-300, 1e-9, 0.3, 0.9, 1 - 1e-6, 1 - 2**-53])
+def test_epsilon_is_found_for_every_mu(delta):
+    """The answer is an upper bound, monotone in mu, and infinite only where epsilon is beyond 1e299."""
+    found = [gdp.epsilon_of(delta, 10.0**power) for power in range(-320, 309, 4)]
+    assert all(one <= other for one, other in itertools.pairwise(found))
+    assert all(math.isfinite(one) for one in found[:117])
+    for power in (-2, 0, 1):
+        mu = 10.0**power
+        assert true_log_delta(gdp.epsilon_of(delta, mu), mu) <= math.log(delta)
+
+
+@pytest.mark.parametrize("noise", [1e-300, 1e-160, 1e-6, 1e6, 1e160, 1e300])
+@pytest.mark.parametrize("times", [1, 10**12])
+def test_guarantees_of_any_noise(noise, times):
+    """Tiny noise is no privacy and much noise costs next to nothing, but never exactly nothing."""
+    event = Repeated(Gaussian(noise), times)
+    spent = gdp.guarantee(event, delta=1e-5, relation="add_remove")
+    assert (spent.epsilon == 0) == (math.sqrt(times) / noise < 1e-5)
+    curve = gdp.delta_guarantee(event, epsilon=1.0, relation="add_remove")
+    assert 0 < curve.delta <= 1
+    assert accounting.guarantee(event, delta=1e-5).epsilon_lower <= spent.epsilon

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 
@@ -21,6 +22,14 @@ _FINEST = 1e-9  # relative width of the bracket at which the search for a real n
 _GUESSED = 1e-5  # a guess so near the budget needs no second one
 _QUICK = 7  # evaluations that the secant method may take
 _NOISE_LIMITS = 5e-2, 1e9
+_PRECISE = 1e-6  # relative width of an interval for epsilon up to which `_FINEST` has a meaning
+_SHARE_OF_WIDTH = 0.1  # of a wider interval: its upper end is not smooth, and finer steps only follow its noise
+# Evaluations of one search at full precision. The Illinois method takes about ten where the cost is smooth. Where it
+# jumps, as from 0 near delta 1, each further evaluation is content with three times less, so that the search ends.
+_PATIENCE = 16
+_LESS_PRECISE = 3.0
+_MOST_MORE_STEPS = 4  # that are tried one by one after the search for a number of steps
+_LARGEST_SQUARE = 1e300
 MOST_STEPS = 10**9  # a budget that allows more is answered with this many
 
 
@@ -32,13 +41,17 @@ def sampled_gaussian(noise_multiplier: float, sampling_prob: float, steps: int) 
 def noise_for(
     budget: Budget, *, sampling_prob: float, steps: int, relation: Relation = "add_remove", method: str = "exact"
 ) -> float:
-    """The smallest noise multiplier, to nine digits, whose cost is inside the budget."""
+    """Return the smallest noise multiplier whose cost is inside the budget.
+
+    It is found to nine digits, or to a tenth of the width of epsilon's interval where that is wider than 1e-6.
+    """
     prob, steps = _check.probability("sampling_prob", sampling_prob), _check.whole("steps", steps)
+    _ready(budget, relation, method)
+    spending = _Spending(budget, relation, method)
 
     def over(log_noise: float) -> float:
-        return _excess(sampled_gaussian(math.exp(log_noise), prob, steps), budget, relation, method)
+        return spending.excess(sampled_gaussian(math.exp(log_noise), prob, steps))
 
-    _ready(budget, relation, method)
     least, most = (math.log(limit) for limit in _NOISE_LIMITS)
     mu = _likely_mu(budget, relation)
     start = min(max(math.log(_likely_noise(mu, prob, steps)), least), most)
@@ -46,9 +59,9 @@ def noise_for(
         lambda x: _guessed_excess(sampled_gaussian(math.exp(x), prob, steps), budget, relation, method),
         *(start, least, most, _noise_slope(budget, mu, prob, steps)),
     )
-    found = _secant(over, start, least, most, slope)
+    found = _secant(over, spending, start, least, most, slope)
     if found is None:
-        found = _boundary(over, start, least, most)
+        found = _boundary(over, start, least, most, finest=lambda x: spending.finest)
     if found is None:
         raise Unreachable(
             f"no noise_multiplier up to {_NOISE_LIMITS[1]:g} meets {budget}; "
@@ -65,27 +78,36 @@ def steps_for(
     relation: Relation = "add_remove",
     method: str = "exact",
 ) -> int:
-    """The largest number of steps inside the budget; none at all is an error."""
+    """Return the largest number of steps inside the budget, at most `MOST_STEPS`; none at all is an error.
+
+    Where epsilon's interval is wider than 1e-6, the number is found to a tenth of that width.
+    """
     noise = _check.positive("noise_multiplier", noise_multiplier)
     prob = _check.probability("sampling_prob", sampling_prob)
     _ready(budget, relation, method)
+    spending = _Spending(budget, relation, method)
 
     def fits(steps: int) -> bool:
-        return _excess(sampled_gaussian(noise, prob, steps), budget, relation, method) <= 0
+        return spending.excess(sampled_gaussian(noise, prob, steps)) <= 0
 
     if not fits(1):
         raise Unreachable(f"one step already exceeds {budget}; use more noise or a smaller sampling_prob.")
 
     def over(minus_log_steps: float) -> float:
-        return _excess(sampled_gaussian(noise, prob, round(math.exp(-minus_log_steps))), budget, relation, method)
+        return spending.excess(sampled_gaussian(noise, prob, round(math.exp(-minus_log_steps))))
 
-    # Two counts that differ by less than one step are the same.
+    def finest(minus_log_steps: float) -> float:
+        # Two counts that differ by less than one step are the same.
+        one_step = 0.9 * math.exp(minus_log_steps)
+        return one_step if spending.finest == _FINEST else max(one_step, spending.finest)
+
     start = 2 * math.log(_likely_root(_likely_mu(budget, relation), noise, prob))
-    found = _boundary(over, -start, -math.log(MOST_STEPS), 0.0, finest=lambda x: 0.9 * math.exp(x))
+    found = _boundary(over, -start, -math.log(MOST_STEPS), 0.0, finest=finest)
     steps = 1 if found is None else round(math.exp(-found))
-    while steps > 1 and not fits(steps):
-        steps -= 1
-    while steps < MOST_STEPS and fits(steps + 1):
+    # `found` was itself inside the budget, and one step more is not, but for the rounding of the logarithm.
+    for _ in range(_MOST_MORE_STEPS):
+        if steps == MOST_STEPS or spending.finest > 1 / steps or not fits(steps + 1):
+            break
         steps += 1
     return steps
 
@@ -93,12 +115,16 @@ def steps_for(
 def sampling_prob_for(
     budget: Budget, *, noise_multiplier: float, steps: int, relation: Relation = "add_remove", method: str = "exact"
 ) -> float:
-    """The largest sampling probability, to nine digits, whose cost is inside the budget."""
+    """Return the largest sampling probability whose cost is inside the budget.
+
+    It is found to nine digits, or to a tenth of the width of epsilon's interval where that is wider than 1e-6.
+    """
     noise, steps = _check.positive("noise_multiplier", noise_multiplier), _check.whole("steps", steps)
     _ready(budget, relation, method)
+    spending = _Spending(budget, relation, method)
 
     def over(log_inverse: float) -> float:
-        return _excess(sampled_gaussian(noise, math.exp(-log_inverse), steps), budget, relation, method)
+        return spending.excess(sampled_gaussian(noise, math.exp(-log_inverse), steps))
 
     least, most = 0.0, math.log(1e12)
     start = min(max(-math.log(_likely_root(_likely_mu(budget, relation), noise, math.sqrt(steps))), least), most)
@@ -106,9 +132,9 @@ def sampling_prob_for(
         lambda x: _guessed_excess(sampled_gaussian(noise, math.exp(-x), steps), budget, relation, method),
         *(start, least, most, -1.1),
     )
-    found = _secant(over, start, least, most, slope)
+    found = _secant(over, spending, start, least, most, slope)
     if found is None:
-        found = _boundary(over, start, least, most)
+        found = _boundary(over, start, least, most, finest=lambda x: spending.finest)
     if found is None:
         raise Unreachable(f"no sampling_prob down to 1e-12 meets {budget}; use more noise or fewer steps.")
     return math.exp(-found)
@@ -121,10 +147,32 @@ def _ready(budget: Budget, relation: Relation, method: str) -> None:
     _check.one_of("method", method, CALIBRATED)
 
 
-def _excess(event: events.Event, budget: Budget, relation: Relation, method: str) -> float:
-    """log of the event's epsilon over the budget's: 0 or below is inside."""
-    spent = guarantee(event, delta=budget.delta, relation=relation, method=method).epsilon
-    return math.log(max(spent, 1e-300) / budget.epsilon) if spent > 0 else -math.inf
+class _Spending:
+    """What events cost compared with a budget.
+
+    `finest` is how precisely a parameter can be found from that: the relative width of the last interval that came
+    near the budget decides.
+    """
+
+    def __init__(self, budget: Budget, relation: Relation, method: str) -> None:
+        self._budget, self._relation, self._method = budget, relation, method
+        self.finest = _FINEST
+
+    def excess(self, event: events.Event) -> float:
+        """Return the log of the event's epsilon over the budget's: 0 or below is inside."""
+        answer = guarantee(event, delta=self._budget.delta, relation=self._relation, method=self._method)
+        if answer.epsilon <= 0:
+            return -math.inf
+        result = _log_ratio(answer.epsilon, self._budget.epsilon)
+        if 0 < answer.epsilon_lower < answer.epsilon and abs(result) < 1:
+            width = min(_log_ratio(answer.epsilon, answer.epsilon_lower), 1.0)
+            self.finest = _SHARE_OF_WIDTH * width if width > _PRECISE else _FINEST
+        return result
+
+
+def _log_ratio(one: float, other: float) -> float:
+    """Return log(one / other), also where the quotient would overflow or underflow."""
+    return math.log1p((one - other) / other) if other / 2 < one < 2 * other else math.log(one) - math.log(other)
 
 
 def _guessed_excess(event: events.Event, budget: Budget, relation: Relation, method: str) -> float:
@@ -134,7 +182,7 @@ def _guessed_excess(event: events.Event, budget: Budget, relation: Relation, met
     from hush.accounting.exact import report
 
     spent = report.guess(event, delta=budget.delta, relation=relation, near=budget.epsilon)
-    return math.log(spent / budget.epsilon) if spent > 0 else math.nan
+    return _log_ratio(spent, budget.epsilon) if spent > 0 else math.nan
 
 
 def _likely_mu(budget: Budget, relation: Relation) -> float:
@@ -147,12 +195,21 @@ def _likely_mu(budget: Budget, relation: Relation) -> float:
 
 def _likely_noise(mu: float, sampling_prob: float, steps: int) -> float:
     """The noise at which the central limit theorem gives that distance (Bu et al. 2020); only a guess."""
-    return 1 / math.sqrt(max(math.log1p((mu / sampling_prob) ** 2 / steps), 1e-300))
+    return 1 / math.sqrt(_likely_variance(mu, sampling_prob, steps))
+
+
+def _likely_variance(mu: float, sampling_prob: float, steps: int) -> float:
+    """Return noise^-2 by the same theorem, between what squares of floats can hold."""
+    ratio = min(mu / sampling_prob, math.sqrt(_LARGEST_SQUARE))
+    return max(math.log1p(ratio * ratio / steps), 1 / _LARGEST_SQUARE)
 
 
 def _likely_root(mu: float, noise: float, other: float) -> float:
     """The sampling probability, or the square root of the steps, at which the theorem gives it, from the other."""
-    return max(mu / (other * math.sqrt(math.expm1(min(noise**-2, 600.0)))), 1e-300)
+    inverse = min(1 / noise, math.sqrt(600.0)) if noise > 1e-300 else math.sqrt(600.0)
+    # e^(x^2) - 1 is x^2 to full precision for a small x, whose square could underflow.
+    growth = math.sqrt(math.expm1(inverse * inverse)) if inverse > 1e-8 else max(inverse, 1e-300)
+    return min(max(mu / other / growth, 1e-300), _LARGEST_SQUARE)
 
 
 def _noise_slope(budget: Budget, mu: float, sampling_prob: float, steps: int) -> float:
@@ -161,7 +218,7 @@ def _noise_slope(budget: Budget, mu: float, sampling_prob: float, steps: int) ->
 
     one, other = (gdp.epsilon_of(budget.delta, scale * mu) for scale in (1.0, 0.999))
     by_mu = math.log(other / one) / math.log(0.999) if 0 < other < one < math.inf else 1.3
-    variance = max(math.log1p((mu / sampling_prob) ** 2 / steps), 1e-300)  # noise^-2
+    variance = _likely_variance(mu, sampling_prob, steps)
     return -max(by_mu, 0.3) * variance / -math.expm1(-variance)
 
 
@@ -183,23 +240,25 @@ def _approach(
     return best
 
 
-def _secant(over: Callable[[float], float], start: float, least: float, most: float, slope: float) -> float | None:
+def _secant(
+    over: Callable[[float], float], spending: _Spending, start: float, least: float, most: float, slope: float
+) -> float | None:
     """A point at which a falling function is 0 or at most a hair below, by the secant method; None where it strays.
 
     The point was itself evaluated and is inside the budget.
     """
     x, value = start, over(start)
     for _ in range(_QUICK):
-        if -_FINEST < value <= 0:
+        if -spending.finest < value <= 0:
             return x
-        stride = -(value + 0.4 * _FINEST) / slope
+        stride = -(value + 0.4 * spending.finest) / slope
         if not (least < x + stride < most and abs(stride) < 1):
             return None
         there = over(x + stride)
         if math.isfinite(there) and there != value and abs(stride) > 1e-7:
             slope = min((there - value) / stride, -0.05)
         x, value = x + stride, there
-    return x if -_FINEST < value <= 0 else None
+    return x if -spending.finest < value <= 0 else None
 
 
 def _boundary(
@@ -208,9 +267,9 @@ def _boundary(
     least: float,
     most: float,
     *,
-    finest: Callable[[float], float] = lambda x: _FINEST,
+    finest: Callable[[float], float],
 ) -> float | None:
-    """The smallest x in [least, most] at which a falling function is at most 0, from above, to a relative 1e-9.
+    """The smallest x in [least, most] at which a falling function is at most 0, from above, to `finest` of it.
 
     A bracket, then the Illinois variant of the secant method. The end that is returned was itself evaluated and is
     inside the budget.
@@ -221,7 +280,9 @@ def _boundary(
     if outside is None:
         return inside[0]
     (high, below), (low, above), side = inside, outside, 0
-    while high - low > finest(high):
+    for evaluation in itertools.count():
+        if high - low <= finest(high) * _LESS_PRECISE ** max(0, evaluation - _PATIENCE):
+            break
         share = above / (above - below) if math.isfinite(below) else 0.5
         # Aim a hair inside the budget, so that the last evaluation lands there.
         point = low + min(max(share, 1e-3), 1 - 1e-3) * (high - low)

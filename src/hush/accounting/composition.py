@@ -127,8 +127,11 @@ def _epsilon(steps: _Steps, delta: float, theorem: Theorem, finest: float) -> tu
     hungry = steps.hungry
     if spare < -1e-14 * delta or (hungry and spare <= 0):
         return math.inf, ()
-    if not hungry or theorem is _sum_theorem:
-        return theorem(steps, *steps.costs(max(spare, 0.0) * _SHARE / max(hungry, 1)), delta)
+    if not hungry:
+        # A sampled step may be taken as (0, sampling_prob)-DP where delta has room for that; else it needs no delta.
+        return min(theorem(steps, *steps.costs(share), delta) for share in (0.0, max(spare, 0.0) * _SHARE))
+    if theorem is _sum_theorem:
+        return theorem(steps, *steps.costs(spare * _SHARE / hungry), delta)
 
     def at(odds: float) -> tuple[float, tuple[str, ...]]:
         return theorem(steps, *steps.costs(spare * _SHARE * odds / (1 + odds) / hungry), delta)

@@ -23,11 +23,13 @@ import numpy
 from hush import _check
 from hush.accounting.loss_moments import Array
 from hush.accounting.rdp_orders import minimise
+from hush.accounting.renyi_pairs import sampled_losses
 from hush.accounting.response_curve import response_curve
 from hush.errors import InvalidValue
 
 Form = Literal["original", "tanh"]
 _UP = 1 + 1e-13
+MOST_TIMES = 10**300
 
 
 def _steps(epsilons: Sequence[float], deltas: Sequence[float]) -> tuple[Array, Array]:
@@ -51,7 +53,9 @@ def basic(epsilons: Sequence[float], deltas: Sequence[float]) -> tuple[float, fl
 
 
 def sum_up(values: Iterable[float], counts: Iterable[float] | None = None) -> float:
-    """The sum of values, each `counts` times, rounded up by at most one unit in the last place.
+    """Return the sum of values, each `counts` times, rounded up by at most one unit in the last place.
+
+    It is infinite where it is beyond every float.
 
     >>> sum_up([1.0, 0.5], [10, 2])
     11.0
@@ -60,7 +64,10 @@ def sum_up(values: Iterable[float], counts: Iterable[float] | None = None) -> fl
     if not all(math.isfinite(value) for value, _ in pairs):
         return math.inf
     exact = sum((Fraction(float(value)) * Fraction(float(count)) for value, count in pairs), Fraction(0))
-    nearest = float(exact)
+    try:
+        nearest = float(exact)
+    except OverflowError:
+        return math.inf
     return nearest if Fraction(nearest) >= exact else math.nextafter(nearest, math.inf)
 
 
@@ -83,8 +90,8 @@ def advanced_epsilon(epsilons: Array, counts: Array, slack: float, form: Form) -
     """The epsilon of `advanced`, each step `counts` times."""
     with numpy.errstate(over="ignore"):
         gain = numpy.expm1(epsilons) if form == "original" else numpy.tanh(epsilons / 2)
-        drift = float(numpy.sum(counts * epsilons * gain))
-    return (drift + math.sqrt(-2 * math.log(slack) * float(numpy.sum(counts * epsilons**2)))) * _UP
+        drift, squares = float(numpy.sum(counts * epsilons * gain)), float(numpy.sum(counts * epsilons**2))
+    return (drift + math.sqrt(-2 * math.log(slack) * squares)) * _UP
 
 
 def kairouz(epsilons: Sequence[float], deltas: Sequence[float], slack: float) -> tuple[float, float]:
@@ -106,8 +113,9 @@ def kairouz_epsilon(epsilons: Array, counts: Array, slack: float) -> float:
 
 def kairouz_middle_term(epsilons: Array, counts: Array, slack: float) -> float:
     """sum e tanh(e/2) + sqrt(2 sum e^2 log(E + sqrt(sum e^2)/slack)), E = 2.718... [kov15, Thm. 3.5, second term]."""
-    squares = float(numpy.sum(counts * epsilons**2))
-    drift = float(numpy.sum(counts * epsilons * numpy.tanh(epsilons / 2)))
+    with numpy.errstate(over="ignore"):
+        squares = float(numpy.sum(counts * epsilons**2))
+        drift = float(numpy.sum(counts * epsilons * numpy.tanh(epsilons / 2)))
     return (drift + math.sqrt(2 * squares * math.log(math.e + math.sqrt(squares) / slack))) * _UP
 
 
@@ -118,27 +126,34 @@ def optimal(epsilon: float, delta: float, times: int, *, total_delta: float) -> 
     add up to.
     """
     epsilon, delta = _check.nonnegative("epsilon", epsilon), _check.delta(delta)
-    times, total_delta = _check.whole("times", times), _check.delta(total_delta, "total_delta")
+    times, total_delta = _times(times), _check.delta(total_delta, "total_delta")
     slack = spare_delta(total_delta, times * math.log1p(-delta))
     if slack < 0:
         return math.inf
     if epsilon == 0:
         return 0.0
-    return response_curve(numpy.array([epsilon]), [times])[0].epsilon(slack)
+    return min(response_curve(numpy.array([epsilon]), [times])[0].epsilon(slack), sum_up([epsilon], [times]))
+
+
+def _times(times: int) -> int:
+    """Return a number of steps that a float can hold."""
+    if _check.whole("times", times) > MOST_TIMES:
+        raise InvalidValue(f"times must be at most {float(MOST_TIMES):g}; got 10^{len(str(times)) - 1} or more.")
+    return times
 
 
 def spare_delta(total_delta: float, log_whole: float) -> float:
     """The slack that gives 1 - (1 - slack) e^log_whole = total_delta, rounded down; negative where there is none."""
     if log_whole == 0:
         return total_delta
-    slack = -math.expm1(math.log1p(-total_delta) - log_whole)
+    slack = -math.expm1(min(math.log1p(-total_delta) - log_whole, 1.0))  # any exponent above 0 leaves no slack
     return slack - 4e-16 * (1 + abs(slack))
 
 
 def optimal_delta(epsilon: float, delta: float, times: int, *, total_epsilon: float) -> float:
     """The smallest delta of `times` (epsilon, delta)-DP mechanisms at `total_epsilon`, exactly [kov15, Thm. 3.3]."""
     epsilon, delta = _check.nonnegative("epsilon", epsilon), _check.delta(delta)
-    times, total_epsilon = _check.whole("times", times), _check.nonnegative("total_epsilon", total_epsilon)
+    times, total_epsilon = _times(times), _check.nonnegative("total_epsilon", total_epsilon)
     inner = response_curve(numpy.array([epsilon]), [times])[0].delta(total_epsilon) if epsilon > 0 else 0.0
     return min(1.0, -math.expm1(times * math.log1p(-delta) + math.log1p(-inner)) * _UP) if inner < 1 else 1.0
 
@@ -159,7 +174,7 @@ def strong_composition(
     """
 
     def total(epsilon: float, slack: float) -> float:
-        amplified = numpy.array([math.log1p(sampling_prob * math.expm1(epsilon))])
+        amplified = sampled_losses(numpy.array([epsilon]), sampling_prob)
         return advanced_epsilon(amplified, numpy.array([float(steps)]), slack, form)
 
     return _best_split(total, noise_multiplier, sampling_prob, steps, delta)
@@ -177,7 +192,8 @@ def published_strong_composition(noise_multiplier: float, sampling_prob: float, 
 
     def total(epsilon: float, slack: float) -> float:
         linear = sampling_prob * epsilon
-        return linear * math.sqrt(-2 * steps * math.log(slack)) + steps * linear**2
+        square = linear * linear  # a product overflows to infinity, where a power would raise
+        return linear * math.sqrt(-2 * steps * math.log(slack)) + steps * square
 
     return _best_split(total, noise_multiplier, sampling_prob, steps, delta)
 

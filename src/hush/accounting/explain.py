@@ -22,6 +22,7 @@ from hush import _check, events
 from hush.accounting.calibrate import sampled_gaussian
 from hush.accounting.guarantee import guarantee
 from hush.errors import UnsupportedEvent
+from hush.events.kinds import MOST_TIMES
 from hush.privacy import Guarantee, Relation, check_relation, round_up
 
 # method -> title, theorem, what it does in one sentence
@@ -65,8 +66,12 @@ _THEOREMS = {
     ),
 }
 CHAIN: tuple[str, ...] = ("basic", "advanced", "optimal", "moments", "rdp", "exact")
-_MOST_STEPS = 10**12
+_MOST_STEPS = MOST_TIMES  # no further steps are tried than one `Repeated` may hold
+_LARGEST_EXPONENT = 700.0
 _CLOSE = 1e-2  # relative: how well the number of steps that a looser epsilon would buy is found
+
+# Exact answers for one explanation. Forty random settings took 21 at most; a growth that is not smooth takes more.
+_MOST_EVALUATIONS = 40
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -269,18 +274,23 @@ class _Growth:
     def ratio_at(self, epsilon: float) -> float | None:
         """How many times as many steps the exact accountant allows at a looser epsilon; rounded down, to about 1 %.
 
-        None where it is not looser by a step, or by more steps than the search goes to.
+        None where it is not looser by a step, by more steps than the search goes to, or where the exact epsilon is
+        itself not known to 1 %.
         """
         if not 0 < self._exact.epsilon < epsilon < math.inf:
+            return None
+        if self._exact.epsilon_lower < (1 - _CLOSE) * self._exact.epsilon:
             return None
         low = max(steps for steps, value in self._known.items() if value <= epsilon)
         high = min((steps for steps, value in self._known.items() if value > epsilon), default=0)
         while not high:
             ahead = 8 * low
-            if ahead > max(_MOST_STEPS, 8 * self._times):
+            if ahead > _MOST_STEPS:
                 return None
             low, high = (low, ahead) if self._epsilon(ahead) > epsilon else (ahead, 0)
         while high - low > max(1, _CLOSE * low) and self._epsilon(low) < (1 - _CLOSE / 2) * epsilon:
+            if len(self._known) > _MOST_EVALUATIONS:
+                break
             middle = self._between(low, high, (1 - _CLOSE / 4) * epsilon)
             low, high = (middle, high) if self._epsilon(middle) <= epsilon else (low, middle)
         return low / self._times if low > self._times else None
@@ -305,21 +315,27 @@ def published_for(event: events.Event, delta: float, relation: Relation) -> floa
 
 
 def _sensitivities(event: events.Event, exact: Guarantee) -> Iterator[Sensitivity]:
-    """Finite differences of the exact epsilon: one per cent more noise, sampling_prob (less at 1) and steps."""
+    """Finite differences of the exact epsilon: one per cent more noise, sampling_prob and steps.
+
+    Where the parameter cannot grow any more it shrinks by one per cent instead.
+    """
     sampled = setting(event)
     if sampled is None or not 0 < exact.epsilon < math.inf:
         return
     noise, prob, steps = sampled
+    if steps > _MOST_STEPS:
+        return
     moved_prob = prob * 1.01 if prob * 1.01 <= 1 else prob / 1.01
     moved_steps = steps + max(1, round(steps / 100))
+    moved_steps = moved_steps if moved_steps <= _MOST_STEPS else steps - round(steps / 100)
     for name, value, changed, moved in (
         ("noise_multiplier", noise, noise * 1.01, sampled_gaussian(noise * 1.01, prob, steps)),
         ("sampling_prob", prob, moved_prob, sampled_gaussian(noise, moved_prob, steps)),
         ("steps", steps, moved_steps, sampled_gaussian(noise, prob, moved_steps)),
     ):
         after = guarantee(moved, delta=exact.delta, relation=exact.relation).epsilon
-        if after <= 0:
+        if not 0 < after < math.inf:
             continue
         power = math.log(after / exact.epsilon) / math.log(changed / value)  # epsilon grows like the value to this
-        percent = 100 * math.expm1(power * math.log(1.01))
+        percent = 100 * math.expm1(min(power * math.log(1.01), _LARGEST_EXPONENT))
         yield Sensitivity(parameter=name, value=value, changed_to=changed, epsilon=after, percent=percent)

@@ -26,6 +26,15 @@ from hush.privacy import Guarantee, Relation, check_relation
 
 _LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
 _LARGEST_EXPONENT = 700.0
+_MOST_STEPS = 10**300
+_SMALL_MU = 1e-8
+
+
+_ASYMPTOTIC_FROM = 20.0  # from here the series below is good to 1e-16 with twelve terms; 1 - s M(s) loses s^2 units
+_ASYMPTOTIC_TERMS = 12
+_INTEGRATE_UP_TO = 0.5  # mu, or mu over t, below which the difference of Mills ratios would cancel
+_LARGEST_MU = 1e150  # from here mu^2 could overflow
+SMALLEST_DELTA = 5e-324  # what a delta above 0 is at least reported as
 
 
 def _mills(t: numpy.ndarray | float) -> numpy.ndarray | float:
@@ -39,20 +48,38 @@ def _gauss_legendre() -> tuple[numpy.ndarray, numpy.ndarray]:
     return (nodes + 1) / 2, weights / 2
 
 
+def _mills_fall(s: numpy.ndarray) -> numpy.ndarray:
+    """Return -M'(s) = 1 - s M(s) of the Mills ratio M, to about 1e-13 for every s above -1."""
+    far = numpy.maximum(s, _ASYMPTOTIC_FROM)
+    square = 1 / (far * far)
+    # 1/s^2 - 3/s^4 + 15/s^6 - ... [Abramowitz, Stegun 1964, 26.2.12], by Horner's rule.
+    series = numpy.ones_like(far)
+    for term in range(_ASYMPTOTIC_TERMS, 1, -1):
+        series = 1 - (2 * term - 1) * square * series
+    near = numpy.minimum(s, _ASYMPTOTIC_FROM)
+    result: numpy.ndarray = numpy.where(s > _ASYMPTOTIC_FROM, square * series, 1 - near * _mills(near))
+    return result
+
+
 def log_delta_of(epsilon: float, mu: float) -> float:
-    """log delta(epsilon) of telling N(0, 1) from N(mu, 1); relative error of delta below 1e-12 + 1e-14 mu.
+    """Return log delta(epsilon) of telling N(0, 1) from N(mu, 1).
+
+    The relative error of delta is below 1e-12 + 1e-14 mu wherever delta is above 1e-323. Further out only the
+    logarithm itself has about 15 digits, and it is -inf where even that overflows.
 
     With t = epsilon/mu - mu/2, delta = Phi(-t) - e^epsilon Phi(-t - mu) [Balle, Wang 2018, Thm. 8], which is
-    phi(t) (M(t) - M(t + mu)) for the Mills ratio M; where mu is small, M' = tM - 1 is integrated instead.
+    phi(t) (M(t) - M(t + mu)) for the Mills ratio M. Where that difference would cancel, M' = tM - 1 is integrated
+    instead.
     """
     if mu == 0:
         return -math.inf
-    t = (epsilon - mu * mu / 2) / mu
+    t = (epsilon - mu * mu / 2) / mu if mu < _LARGEST_MU else epsilon / mu - mu / 2
+    if t > _LARGEST_MU:
+        return -math.inf
     log_density = -t * t / 2 - _LOG_SQRT_2PI
-    if mu < 0.5:
+    if mu < _INTEGRATE_UP_TO * max(1.0, t):
         nodes, weights = _gauss_legendre()
-        points = t + mu * nodes
-        return log_density + math.log(mu * float(weights @ (1 - points * _mills(points))))
+        return log_density + math.log(mu) + math.log(float(weights @ _mills_fall(t + mu * nodes)))
     if t < -30:  # 1 - delta is below 1e-190
         return 0.0
     return log_density + math.log(float(_mills(t)) - float(_mills(t + mu)))
@@ -66,7 +93,7 @@ def _upper_log_delta(epsilon: float, mu: float) -> float:
 def delta_of(epsilon: float, mu: float) -> float:
     """The smallest delta of a mu-GDP mechanism at this epsilon (0 or above)."""
     epsilon, mu = _check.nonnegative("epsilon", epsilon), _check.nonnegative("mu", mu)
-    return math.exp(log_delta_of(epsilon, mu))
+    return math.exp(min(log_delta_of(epsilon, mu), 0.0))
 
 
 def epsilon_of(delta: float, mu: float) -> float:
@@ -83,8 +110,14 @@ def epsilon_of(delta: float, mu: float) -> float:
     log_delta = math.log(delta)
     if _upper_log_delta(0.0, mu) <= log_delta:
         return 0.0
+    if mu > _LARGEST_MU:  # epsilon is about mu^2 / 2, above 1e299
+        return math.inf
     # delta(epsilon) < Phi(-t), so t is at most the normal quantile of delta.
     upper = mu * max(mu / 2 - float(special.ndtri(delta)), 0.0) * (1 + 1e-9) + mu * mu * 1e-9
+    while _upper_log_delta(upper, mu) > log_delta:
+        upper *= 2  # near delta 1 and for a large mu the margin of `_upper_log_delta` asks for more
+        if math.isinf(upper):
+            return math.inf
     return bisect_root(lambda epsilon: _upper_log_delta(epsilon, mu) - log_delta, 0.0, upper)
 
 
@@ -101,6 +134,10 @@ def analytic_noise(epsilon: float, delta: float) -> float:
         return _upper_log_delta(epsilon, math.exp(-log_noise)) - math.log(delta)
 
     log_noise = bisect_root(excess, *_bracket(excess))
+    if log_noise > _LARGEST_EXPONENT:
+        raise InvalidValue(
+            f"delta must be at least 1e-300 where epsilon is so small; got epsilon {epsilon!r}, delta {delta!r}."
+        )
     return math.exp(log_noise) * (1 + 4e-15)
 
 
@@ -138,8 +175,13 @@ def mu_of(event: Event, relation: Relation) -> float | None:
                 mu = inner_mu
             case _:
                 return None
-        total += count * mu * mu
-    return math.sqrt(total)
+        total = math.hypot(total, _root(count) * mu)  # mu^2 itself may underflow, which would claim perfect privacy
+    return total
+
+
+def _root(count: int) -> float:
+    """Return the square root of a number of steps, infinite where that is beyond every float."""
+    return math.sqrt(count) if count <= _MOST_STEPS else math.inf
 
 
 def _supported_mu(event: Event, relation: Relation) -> float:
@@ -171,7 +213,9 @@ def delta_guarantee(event: Event, *, epsilon: float, relation: Relation) -> Guar
 
 
 def _rounded_up_delta(epsilon: float, mu: float) -> float:
-    return min(1.0, math.exp(_upper_log_delta(epsilon, mu * (1 + 1e-14))))
+    """Return an upper bound on delta that is 0 only where mu is."""
+    least = SMALLEST_DELTA if mu > 0 else 0.0
+    return max(math.exp(min(_upper_log_delta(epsilon, mu * (1 + 1e-14)), 0.0)), least)
 
 
 def clt_mu(event: Event, relation: Relation) -> float:
@@ -184,21 +228,23 @@ def clt_mu(event: Event, relation: Relation) -> float:
     """
     total = 0.0
     for part, count in flat(event):
-        total += count * _clt_square(part, relation)
-    return math.sqrt(total)
+        total = math.hypot(total, _root(count) * _clt_step(part, relation))
+    return total
 
 
-def _clt_square(part: Event, relation: Relation) -> float:
+def _clt_step(part: Event, relation: Relation) -> float:
     mu = mu_of(part, relation)
     if mu is not None:
-        return mu * mu  # no sampling: exact, no limit theorem needed
+        return mu  # no sampling: exact, no limit theorem needed
     if isinstance(part, NotPrivate):
         return math.inf
     if isinstance(part, PoissonSampled) and relation != "replace_one":
         base = mu_of(part.event, relation)
         if base is not None:
+            if base < _SMALL_MU:  # e^(base^2) - 1 is base^2 to full precision, and must not underflow
+                return part.sampling_prob * base
             square = math.expm1(base * base) if base * base < _LARGEST_EXPONENT else math.inf
-            return part.sampling_prob**2 * square
+            return part.sampling_prob * math.sqrt(square)
     names = " of ".join(type(event).__name__ for event in (part, *part.parts()))
     raise UnsupportedEvent(f"gdp_clt has no formula for {names} under {relation}; try method='exact' or method='rdp'.")
 

@@ -13,6 +13,8 @@ import math
 from importlib import import_module
 from typing import Any
 
+import numpy
+
 from hush import _check, events
 from hush.errors import InvalidValue
 from hush.privacy import Guarantee, Relation, check_relation
@@ -28,6 +30,7 @@ _METHODS = {
     "gdp_clt": ("hush.accounting.gdp", "clt_guarantee", "clt_delta_guarantee"),
 }
 METHODS: tuple[str, ...] = tuple(_METHODS)
+MOST_STEPS = 10**300  # of one kind; a number of steps must stay a float
 
 
 def guarantee(
@@ -66,8 +69,15 @@ def _ask(event: object, method: str, which: int, **arguments: Any) -> Guarantee:
         raise InvalidValue(f"event must be an event, such as events.Gaussian(noise_multiplier=1.0); got {event!r}.")
     if method not in _METHODS:
         raise InvalidValue(f"method must be one of {', '.join(METHODS)}; got {method!r}.")
+    for _, count in events.flat(event):
+        if count > MOST_STEPS:
+            raise InvalidValue(
+                f"an event must repeat a step at most {float(MOST_STEPS):g} times; this one does more often."
+            )
     question = _METHODS[method]
-    answer = getattr(import_module(question[0]), question[which])(event, **arguments)
+    ask = getattr(import_module(question[0]), question[which])
+    with numpy.errstate(over="ignore"):  # an upper bound that overflows is infinite, which is no mistake
+        answer = ask(event, **arguments)
     if math.isnan(answer.epsilon) or math.isnan(answer.delta):
         raise InvalidValue(f"{method} gave no number for {event!r}; please report this event.")
     return answer  # type: ignore[no-any-return]

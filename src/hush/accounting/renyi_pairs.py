@@ -54,7 +54,7 @@ def gaussian(mu: float, sampling_prob: float, excess: Array, moment: Moment) -> 
 
     def moments(part: Array) -> Array:
         top = float(part[-1])
-        if _node_count(mu, top, moment) > _MOST_NODES:
+        if _needs_too_many_nodes(mu, top, moment):
             if moment == "backward":  # never above the other direction [Mironov, Talwar, Zhang 2019, Thm. 5]
                 return gaussian(mu, sampling_prob, part, "forward")
             return _convex_bound(mu, sampling_prob * (2 if moment == "folded" else 1), part)
@@ -78,12 +78,13 @@ def gaussian_replaced(mu: float, sampling_prob: float, excess: Array) -> Array:
     def moments(part: Array) -> Array:
         top = float(part[-1])
         low, high, step = -_REACH - mu, (2 * top + 1) * mu + _REACH, _step(mu, power_below=top)
-        if (high - low) / step > _MOST_NODES:
+        if high - low > _MOST_NODES * step:
             return _convex_bound(2 * mu, sampling_prob, part)
         points, base = _trapezoid(low, high, step)
         upper = sampled_losses(mu * points - mu * mu / 2, sampling_prob)
         lower = sampled_losses(-mu * points - mu * mu / 2, sampling_prob)
-        return log_moment(base + lower, upper - lower, part, "forward")
+        keep = _matters(base + lower, upper - lower, top, "forward")  # a large order needs nodes only at both ends
+        return log_moment((base + lower)[keep], (upper - lower)[keep], part, "forward")
 
     return _in_groups(moments, excess)
 
@@ -125,11 +126,12 @@ def _range(mu: float, top: float, moment: Moment) -> tuple[float, float, float]:
     return -top * mu - _REACH, mu + _REACH, _step(mu, top)
 
 
-def _node_count(mu: float, top: float, moment: Moment) -> float:
+def _needs_too_many_nodes(mu: float, top: float, moment: Moment) -> bool:
+    """Return whether the integral is left to `_convex_bound`; for a large mu the step itself underflows to 0."""
     if moment == "folded":
-        return ((1 + top) * mu + _REACH) / _panel_width(mu, top) * _PANEL_NODES
+        return ((1 + top) * mu + _REACH) * _PANEL_NODES > _MOST_NODES * _panel_width(mu, top)
     low, high, step = _range(mu, top, moment)
-    return (high - low) / step
+    return high - low > _MOST_NODES * step
 
 
 def _trapezoid(low: float, high: float, step: float) -> tuple[Array, Array]:

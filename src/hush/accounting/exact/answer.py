@@ -33,10 +33,12 @@ def epsilon_interval(
     if not reading.is_private:
         return (math.inf, math.inf), "no privacy at all"
     if _is_extreme(reading):
-        return (0.0, _renyi(lambda: rdp.guarantee(event, delta=delta, relation=relation).epsilon, math.inf)), _EXTREME
+        bound = _renyi(lambda: rdp.guarantee(event, delta=delta, relation=relation).epsilon, math.inf)
+        plain = _plain_sum(event, delta, relation)
+        return (0.0, min(bound, plain)), _EXTREME if bound <= plain else "the sum of largest losses, for so many steps"
     least, most = _without_failures(reading, delta)
     if least <= 0 or not _has_contour(reading):
-        low, high = _grid().epsilon_interval(event, delta=delta, relation=relation)
+        low, high = _grid_epsilon(event, delta, relation)
         high = min(high, _plain_sum(event, delta, relation))
         return (min(low, high), high), "loss grid"
     (low, high), way = _epsilon_of(reading, relation, least)
@@ -44,7 +46,7 @@ def epsilon_interval(
         low = _epsilon_of(reading, relation, most)[0][0]
     if high * (1 - _WIDE) <= low:
         return (low, high), way
-    return _meet((low, high), _grid().epsilon_interval(event, delta=delta, relation=relation)), f"{way} and loss grid"
+    return _meet((low, high), _grid_epsilon(event, delta, relation)), f"{way} and loss grid"
 
 
 def _epsilon_of(reading: Reading, relation: Relation, delta: float) -> tuple[Interval, str]:
@@ -137,6 +139,15 @@ def _grid() -> ModuleType:
     from hush.accounting import grid
 
     return grid
+
+
+def _grid_epsilon(event: Event, delta: float, relation: Relation) -> Interval:
+    """Return the loss grid's interval for epsilon, or that nothing is known where delta is too small for it."""
+    grid = _grid()
+    if 0 < delta < grid.SMALLEST_DELTA:
+        return 0.0, math.inf
+    low, high = grid.epsilon_interval(event, delta=delta, relation=relation)
+    return low, high
 
 
 def _first(relation: Relation) -> Direction:

@@ -107,7 +107,9 @@ def shape_of(part: Whole, epsilon: float, saddle: float) -> tuple[Hyperbola, flo
 
 
 def end_of(part: Whole, hyperbola: Hyperbola, epsilon: float, digits: float) -> float | None:
-    """About the x from which on the integrand is below e^-digits of delta."""
+    """About the x from which on the integrand is below e^-digits of delta; None where epsilon is not above 0."""
+    if not epsilon > 0:  # a guess for a delta near 1 can be negative, where the hyperbola opens to the wrong side
+        return None
     log_delta, centre = part.nodes.log_delta, float(hyperbola.at(np.zeros(1))[0].real)
     log_moment = part.tilt_to(centre)
     drop = digits + max(log_moment - centre * epsilon - log_delta, 0.0)

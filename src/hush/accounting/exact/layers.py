@@ -198,7 +198,7 @@ def _stack(
 
 def _top(plain: Nodes, sharpness: float, level: float) -> tuple[float, float]:
     """The lowest level above which all losses together are negligible, and a bound on what they add to delta."""
-    highest = float(plain.loss.max())
+    highest = max(float(plain.loss.max()), level)  # the losses of rare samples may underflow to 0
     levels = level * _RATIO ** np.arange(1, max(math.ceil(math.log(highest / level, _RATIO)), 1) + 1)
     # A loss in (x_j, x_{j+1}] passes the soft cut with the weight at x_{j+1} at most; x in units of the level.
     places = np.linspace(0.0, 1.5, 241)

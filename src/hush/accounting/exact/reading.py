@@ -50,7 +50,7 @@ def read(event: events.Event, relation: Relation) -> Reading:
             case events.Laplace(scale):
                 bounded.append((LaplaceLoss(scale / 2 if relation == "replace_one" else scale), times))
             case _ if (distance := _distance(part, relation)) is not None:
-                gaussian += times * min(distance, 1e100) ** 2
+                gaussian += times * _square(distance)
             case _:
                 served = False
     keys = np.array(list(sampled), dtype=float).reshape(-1, 2)
@@ -58,6 +58,11 @@ def read(event: events.Event, relation: Relation) -> Reading:
     phases = Phases(keys[:, 0], keys[:, 1], counts, gaussian, tuple(bounded))
     smallest_prob = min((prob for prob, _ in sampled), default=1.0)
     return Reading(phases, log_intact, failing, private, served, smallest_prob, frozenset(kinds))
+
+
+def _square(distance: float) -> float:
+    """Return the square, rounded up where it would underflow: a distance above 0 never costs nothing."""
+    return min(max(distance, 1e-150), 1e100) ** 2 if distance > 0 else 0.0
 
 
 def _distance(part: events.Event, relation: Relation) -> float | None:

@@ -249,7 +249,7 @@ def _bent(ordinary: Ordinary, guess: float, trusted: bool) -> tuple[float, bool,
     """The same by a bent contour, which serves heavy tails."""
     delta, found = math.exp(ordinary.log_delta), (0.0, math.inf)
     for attempt in range(3):
-        if guess <= 0 or ordinary.swell(guess) > LARGEST_SWELL:
+        if not 0 < guess < math.inf or ordinary.swell(guess) > LARGEST_SWELL:
             break
         total = bent(ordinary.part, guess, _BENT_DIGITS, ordinary.saddle(guess))
         epsilon = math.nan if total is None else total.solve(delta, guess)
@@ -268,7 +268,7 @@ def _layered(ordinary: Ordinary, guess: float) -> tuple[float, bool, Interval]:
     """The same by layers; it is right, not only about right, where it says so."""
     delta, found = math.exp(ordinary.log_delta), (0.0, math.inf)
     for _ in range(4):
-        if ordinary.direction == "add" or guess <= 0:
+        if ordinary.direction == "add" or not 0 < guess < math.inf:  # a rule that overflows solves for NaN
             break
         total = layered(ordinary.phases, ordinary.direction, ordinary.log_delta, guess, _LAYER_WORK)
         if total is None:

@@ -29,6 +29,10 @@ from hush.privacy import Relation, check_relation
 
 TARGET_WIDTH = 1e-6
 SMALLEST, LARGEST = 2**12, 2**17
+MOST_POINTS = 2**20  # of a window whose spacing is limited from above; a longer one would take seconds and gigabytes
+SMALLEST_DELTA = 1e-250
+# Log of the total mass that rounding up leaves. Above it the bound says nothing, and further out its power overflows.
+LARGEST_SCALE = 600.0
 UNIT = rounding.UNIT
 
 Interval = tuple[float, float]
@@ -59,8 +63,8 @@ def epsilon_interval(event: Event, *, delta: float, relation: Relation) -> Inter
     True
     """
     delta = _check.delta(delta)
-    if 0 < delta < 1e-250:
-        raise InvalidValue(f"delta must be 0 or at least 1e-250 here; got {delta!r}.")
+    if 0 < delta < SMALLEST_DELTA:
+        raise InvalidValue(f"delta must be 0 or at least {SMALLEST_DELTA:g} here; got {delta!r}.")
     low = high = 0.0
     for direction in directions(event, check_relation(relation)):
         found = _or_unknown(partial(_epsilon, direction, delta, enough=low), (0.0, math.inf))
@@ -119,7 +123,7 @@ def _epsilon(direction: Direction, delta: float, *, enough: float) -> Interval:
         return min(max(low - pair.misplaced, 0.0), high), high
 
     low, high = _refined(direction, chosen, answer, enough)
-    if low == 0 < high and _delta(direction, 0.0, enough=delta)[1] <= delta:
+    if low == 0 < high and _or_unknown(partial(_delta, direction, 0.0, enough=delta), (0.0, 1.0))[1] <= delta:
         return 0.0, 0.0
     return low, high
 
@@ -169,11 +173,15 @@ def _composition(parts: list[compose.Part], chosen: plan.Plan, spacing: float) -
     summit = math.fsum(part.count * part.top for part in parts)
     first = max(0, math.floor((summit - chosen.high) / spacing))
     points = math.ceil((chosen.high - chosen.low) / spacing) + 3
+    if points > MOST_POINTS:
+        raise compose.TooCoarse
     size = 2 ** max(4, math.ceil(math.log2(points)))
     window = compose.Window(summit - first * spacing, spacing, size, first, chosen.step_up, chosen.step_down)
     if any(not part.masses.scale > part.masses.infinite for part in parts):
         raise compose.TooCoarse
     scale = math.fsum(part.count * math.log(part.masses.scale) for part in parts)
+    if scale > LARGEST_SCALE:
+        raise compose.TooCoarse
     kept = math.fsum(part.count * math.log1p(-part.masses.infinite / part.masses.scale) for part in parts)
     tilt = min(chosen.tilt, 300 / spacing)  # neighbouring losses stay comparable
     return compose.composed(parts, window, tilt, infinite=-math.exp(scale) * math.expm1(kept))
