@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import time
 from fractions import Fraction
 from typing import Any
 
@@ -64,6 +65,31 @@ def test_kinds_of_answers() -> None:
     assert respond(np.array(["a", "b"]), epsilon=50.0, categories=["a", "b"]).tolist() == ["a", "b"]
     assert respond(["a", "b"], epsilon=50.0, categories=("a", "b")) == ["a", "b"]
     assert respond([True, False], epsilon=800.0, categories=[False, True]) == [True, False]
+
+
+@pytest.mark.parametrize("categories", [2**40, 2**40 + 1, 2**62])
+def test_so_many_categories_need_no_table(categories: int) -> None:
+    """Minutes and terabytes before; the answers themselves are as for few categories."""
+    respond, last = mechanisms.randomized_response, categories - 1
+    start = time.perf_counter()
+    assert respond([0, 5, last], epsilon=700.0, categories=categories).tolist() == [0, 5, last]
+    assert respond(np.array([0, last]), epsilon=700.0, categories=categories).tolist() == [0, last]
+    assert respond(last, epsilon=700.0, categories=categories) == last
+    moved = respond([7] * 2000, epsilon=1e-9, categories=categories, rng=Rng.from_seed(27))
+    assert 7 not in moved
+    assert moved.min() >= 0
+    assert abs(moved.mean() / categories - 0.5) < 0.05  # seven standard deviations
+    for outside in (categories, -1, 0.5, "1", None):
+        with pytest.raises(InvalidValue, match="every answer must be one of"):
+            respond([outside], epsilon=1.0, categories=categories)
+    with pytest.raises(InvalidValue, match=r"at most 2\^26 for an estimate"):
+        respond.estimate([0], epsilon=1.0, categories=categories)
+    assert time.perf_counter() - start < 5
+
+
+def test_more_categories_than_can_be_counted_are_refused() -> None:
+    with pytest.raises(InvalidValue, match=r"at most 2\^62"):
+        mechanisms.randomized_response([0], epsilon=1.0, categories=2**62 + 1)
 
 
 @pytest.mark.parametrize(

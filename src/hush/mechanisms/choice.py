@@ -115,7 +115,21 @@ def _exponents(
     def exponent_at(place: int) -> Fraction:
         return rate * (Fraction(best) - Fraction(float(scores[place])))
 
-    with numpy.errstate(over="ignore", invalid="ignore"):
-        gaps = best / 2 - scores / 2  # halves do not overflow
-        exponents = gaps * (2 / factor * epsilon / sensitivity)
-    return numpy.where(gaps == 0, 0.0, exponents), exponent_at, epsilon
+    return _scaled_gaps(scores, best, rate), exponent_at, epsilon
+
+
+def _scaled_gaps(scores: Floats, best: float, rate: Fraction) -> Floats:
+    """Return rate * (best - score), to a few units in the last place; infinite where it is beyond every float.
+
+    Significands and powers of 2 are multiplied apart. The rate alone may be no float, as for a denormal sensitivity,
+    where it would be infinite and every smaller utility would have no chance at all.
+    """
+    with numpy.errstate(over="ignore"):
+        gaps = best - scores  # a difference of floats never underflows
+    is_too_large = numpy.isinf(gaps)  # only for numbers near 1e308, which can be halved without loss
+    parts, powers = numpy.frexp(numpy.where(is_too_large, best / 2 - scores / 2, gaps))
+    rate_power = rate.numerator.bit_length() - rate.denominator.bit_length()
+    rate_part = float(rate / Fraction(2) ** rate_power)  # between 1/2 and 2
+    with numpy.errstate(over="ignore", under="ignore"):
+        result: Floats = numpy.ldexp(parts * rate_part, powers + is_too_large + rate_power)
+    return result

@@ -19,6 +19,9 @@ from hush.mechanisms.draws import Draws, Floats, Integers
 from hush.mechanisms.values import row_of
 from hush.rng import Rng
 
+MOST_CATEGORIES = 2**62  # the sum of two places must stay below 2^63
+MOST_ESTIMATED = 2**26  # categories of one estimate, whose arrays then take about 2 GB
+
 
 class _RandomizedResponse:
     """`randomized_response(...)` and `randomized_response.estimate(...)`."""
@@ -41,7 +44,7 @@ class _RandomizedResponse:
         Args:
             values: One answer, or one answer from each person in a row.
             epsilon: What an answer costs its person.
-            categories: How many answers there are (they are 0, 1, ...), or a list of them.
+            categories: How many answers there are (they are 0, 1, ...), at most 2^62, or a list of them.
             account: Charged `RandomizedResponse` once, since each person gives one answer. How many answered is
                 taken as public.
             rng: A seeded source, for tests only.
@@ -57,7 +60,9 @@ class _RandomizedResponse:
         answers = _respond(places, epsilon, len(labels), Draws(rng))
         if single:
             return labels[int(answers[0])]
-        if isinstance(categories, int) or isinstance(values, numpy.ndarray):
+        if isinstance(labels, range):  # label and place are the same, and there may be too many to list
+            return answers
+        if isinstance(values, numpy.ndarray):
             return numpy.asarray(labels)[answers]
         return [labels[place] for place in answers.tolist()]
 
@@ -71,6 +76,11 @@ class _RandomizedResponse:
         array([0.75, 0.25])
         """
         epsilon, labels = _check.positive("epsilon", epsilon), _labels(categories)
+        if len(labels) > MOST_ESTIMATED:
+            raise InvalidValue(
+                f"categories must be at most 2^26 for an estimate, which lists them all; got {len(labels)}. "
+                "Count the responses of the categories that matter instead."
+            )
         counts = numpy.bincount(_places(responses, labels), minlength=len(labels))
         other = math.exp(-epsilon)  # odds of a lie; both chances have the denominator 1 + (k - 1) e^-epsilon
         total = 1 + (len(labels) - 1) * other
@@ -97,7 +107,10 @@ def _respond(places: Integers, epsilon: float, categories: int, draws: Draws) ->
 
 def _labels(categories: int | Sequence[Any]) -> Sequence[Any]:
     if isinstance(categories, str) or not isinstance(categories, Sequence | numpy.ndarray):
-        return range(_check.whole("categories", categories, least=2))
+        count = _check.whole("categories", categories, least=2)
+        if count > MOST_CATEGORIES:
+            raise InvalidValue(f"categories must be at most 2^62; got {count:.6g}.")
+        return range(count)
     labels = row_of("categories", categories)
     if len(labels) < 2 or len(set(labels)) != len(labels):
         raise InvalidValue(f"categories must be two or more different answers; got {labels!r}.")
@@ -113,9 +126,23 @@ def _places(values: Any, labels: Sequence[Any]) -> Integers:
     row = row_of("answers", values)
     if not row:
         raise InvalidValue("answers must not be empty.")
-    index = {label: place for place, label in enumerate(labels)}
     try:
-        found = [index[value] for value in row]
+        if isinstance(labels, range):  # without a table of all labels, of which there may be 2^62
+            found = [_place_in(labels, value) for value in row]
+        else:
+            index = {label: place for place, label in enumerate(labels)}
+            found = [index[value] for value in row]
     except KeyError:
         raise InvalidValue(f"every answer must be one of the {len(labels)} categories; at least one is not.") from None
     return numpy.array(found, dtype=numpy.int64)
+
+
+def _place_in(labels: range, value: Any) -> int:
+    """Return the place of a number in 0, 1, ...; what is equal to none of them is a `KeyError`, as in a table."""
+    try:
+        place = int(value)
+    except (TypeError, ValueError, OverflowError):
+        raise KeyError from None
+    if place not in labels or place != value:
+        raise KeyError
+    return place
