@@ -46,8 +46,8 @@ def tight(name: str) -> float:
     return 1e-7 if name in ROUNDED else TIGHT
 
 
-def method(name: str, per_layer: bool) -> Any:
-    return UNFOLLOWED.get(name, "tape") if per_layer else "tape"
+def method(name: str) -> Any:
+    return UNFOLLOWED.get(name, "tape")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -58,7 +58,7 @@ def test_gradients_are_those_of_the_naive_loop(name: str, settings: dict[str, An
     assert tiny_models.trained_names(prompt) == expected
     truth = naive(prompt, ExampleLoss("class"), given)
     clip_norm = 0.9 * float(truth.norms.median())
-    got = clipped_sum(prompt, ExampleLoss("class"), given, clip_norm, method=method(name, bool(settings)))
+    got = clipped_sum(prompt, ExampleLoss("class"), given, clip_norm, method=method(name))
     assert relative_error(got.gradients, truth.clipped(clip_norm)) < tight(name)
     torch.testing.assert_close(got.norms, truth.norms, rtol=tight(name), atol=tight(name))
     assert all(value.any() for value in got.gradients.values())
@@ -79,7 +79,7 @@ def test_both_methods_agree_and_a_head_may_learn_too(name: str) -> None:
 def test_next_token_gradients_of_a_causal_model(name: str) -> None:
     prompt, given = prompt_of(name, label_words=None, per_layer=True), text()
     truth = naive(prompt, ExampleLoss("next_token"), given)
-    got = clipped_sum(prompt, ExampleLoss("next_token"), given, 0.1, method=method(name, True))
+    got = clipped_sum(prompt, ExampleLoss("next_token"), given, 0.1, method=method(name))
     assert relative_error(got.gradients, truth.clipped(0.1)) < tight(name)
 
 

@@ -47,7 +47,7 @@ ENCODERS = ("BERT", "RoBERTa", "DistilBERT", "ELECTRA")
 CAUSAL = ("GPT-2", "Llama", "OPT", "Bloom", "MPT", "CodeGen")
 NAMES = tuple(_KINDS)
 ROUNDED = ("Bloom", "MPT", "CodeGen")  # these compute attention in single precision, whatever the weights have
-UNFOLLOWED = {"Bloom": "looped", "CodeGen": "vectorized"}  # what serves vectors before later layers
+UNFOLLOWED = {"Bloom": "looped"}  # its GELU has a backward pass of its own
 
 
 def made(name: str, **settings: Any) -> Any:

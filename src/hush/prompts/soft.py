@@ -103,6 +103,7 @@ class SoftPrompt(nn.Module):
         self._refuse_checkpoints()
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         self._check_length(input_ids)
+        _reject_left_padding(mask)
         given: dict[str, Any] = {
             "input_ids": self._widened(input_ids, input_ids[:, :1]),
             "attention_mask": self._widened(mask, mask.new_ones(())),
@@ -201,6 +202,20 @@ def _after_last(logits: Tensor, mask: Tensor) -> Tensor:
     counted = mask.long().cumsum(dim=1)
     is_last = (counted == counted[:, -1:]) & (mask != 0)
     return (logits * is_last[:, :, None].to(logits.dtype)).sum(dim=1)
+
+
+def _reject_left_padding(mask: Tensor) -> None:
+    """Raise in training where padding would stand between the prompt and the text.
+
+    The distance between the two, and so the gradient of a text, would depend on the longest text of the batch.
+    """
+    if not torch.is_grad_enabled() or torch._C._functorch.is_functorch_wrapped_tensor(mask):
+        return  # inside vmap no number can be read
+    with torch._C.DisableTorchFunction():  # a check, and no value of the loss
+        if mask.shape[0] and not bool((mask[:, 0] != 0).all()):
+            raise InvalidValue(
+                "a soft prompt is trained on texts that are padded on the right; set tokenizer.padding_side = 'right'."
+            )
 
 
 def _refuse_two_texts(model: nn.Module) -> None:
