@@ -20,6 +20,8 @@
 Each message is one line: what was expected, what came, what to do. What is only a warning:
 
     UnplannedBatch (UserWarning)         a batch of one's own loop that the plan's sampler did not draw
+    TrainedBefore (UserWarning)          the weights of a new run were trained by an earlier one
+    OddSampling (UserWarning)            a record occurs twice, or the plan's numbers do not fit the data set
 """
 
 from __future__ import annotations
@@ -51,6 +53,14 @@ class NotIsolated(HushError, ValueError):
 
 class UnplannedBatch(UserWarning):
     """A batch did not come from `plan.batches`, so nobody but the user knows how it was drawn."""
+
+
+class TrainedBefore(UserWarning):
+    """The weights were trained before, and the new run's guarantee does not include what that cost."""
+
+
+class OddSampling(UserWarning):
+    """A record occurs more than once in the data set, or its size contradicts the plan's numbers."""
 
 
 class NoRule(HushError):

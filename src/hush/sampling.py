@@ -87,6 +87,11 @@ class TruncatedPoisson:
         """What one step does, if `release` is done to the drawn rows."""
         sampled = PoissonSampled(release, self.sampling_prob)
         failure = self.failure
+        if failure >= 1:
+            raise InvalidValue(
+                f"max_batch_size must be one that {self.num_examples} examples with sampling_prob {self.sampling_prob} "
+                f"do not always fill; got {self.max_batch_size}. Use `max_batch_size_for`."
+            )
         return sampled if failure == 0 else Composed(sampled, ApproximateDP(epsilon=0.0, delta=failure))
 
 

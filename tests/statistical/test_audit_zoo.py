@@ -100,6 +100,7 @@ def unscaled_noise(patch: pytest.MonkeyPatch) -> None:
 def same_noise_each_step(patch: pytest.MonkeyPatch) -> None:
     def add(self: NoiseSource, gradients: dict[str, Tensor], stddev: float) -> dict[str, Tensor]:
         self._streams.clear()
+        self._rng = Rng.from_seed(7)  # one Rng gives no stream twice
         return REAL_ADD(self, gradients, stddev)
 
     patch.setattr(NoiseSource, "add", add)
@@ -107,9 +108,9 @@ def same_noise_each_step(patch: pytest.MonkeyPatch) -> None:
 
 def same_noise_for_each_parameter(patch: pytest.MonkeyPatch) -> None:
     def add(self: NoiseSource, gradients: dict[str, Tensor], stddev: float) -> dict[str, Tensor]:
-        state = self._rng.unused("step")
+        seed = int(self._rng.stream(self._rng.unused("step")).integers(2**31))
         for gradient in gradients.values():
-            generator = self._rng.torch_stream(state)
+            generator = Rng.from_seed(seed).torch_stream("noise")
             gradient += stddev * torch.randn(gradient.shape, generator=generator, dtype=gradient.dtype)
         return gradients
 

@@ -235,6 +235,25 @@ def test_utilities_of_any_size() -> None:
     assert mechanisms.report_noisy_max([1.7e308, -1.7e308], sensitivity=1e-300, epsilon=1e300) == 0
 
 
+@pytest.mark.parametrize("sensitivity", [5e-324, 1e-323, 3e-310, 1e-300, 1e300])
+@pytest.mark.parametrize("epsilon", [1.0, 1e-300])
+def test_choices_at_any_sensitivity(sensitivity: float, epsilon: float) -> None:
+    """Utilities one sensitivity apart, also where epsilon over the sensitivity is no float. False alarm 2e-6."""
+    rng, utilities, trials = Rng.from_seed(25), [0.0, sensitivity], TRIALS // 4
+    odds = math.exp(-epsilon / 2)
+    for mechanism, chance in ((mechanisms.exponential, odds / (1 + odds)), (mechanisms.report_noisy_max, odds / 2)):
+        found = [mechanism(utilities, sensitivity=sensitivity, epsilon=epsilon, rng=rng) for _ in range(trials)]
+        assert stats.binomtest(found.count(0), trials, chance).pvalue > FALSE_ALARM
+
+
+def test_a_denormal_gap_is_not_rounded_away() -> None:
+    """Halving the utilities would make these equal. False alarm 1e-6."""
+    rng, utilities = Rng.from_seed(26), [-1e308, 0.0, 5e-324]
+    found = [mechanisms.exponential(utilities, sensitivity=5e-324, epsilon=4.0, rng=rng) for _ in range(TRIALS // 4)]
+    assert 0 not in found
+    assert stats.binomtest(found.count(1), len(found), 1 / (1 + math.exp(2))).pvalue > FALSE_ALARM
+
+
 def test_choice_with_multiplicities() -> None:
     """False alarm 1e-6."""
     source, counts = Draws(Rng.from_seed(23)), np.array([1, 1000, 0, 7])

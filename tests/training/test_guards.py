@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from hush.errors import InvalidValue, NotIsolated, NotLearning
-from hush.gradients import clipped_sum, isolation
+from hush.gradients import isolation
+from hush.gradients.clipped import clipped_sum_and_rows
 from hush.training import TrainingPlan, fit
 
 Make = Callable[..., TrainingPlan]
@@ -154,9 +155,9 @@ def test_the_isolation_check_takes_the_runs_own_method(
 
     def listened(*args: object, method: str = "auto", **how: object) -> object:
         seen.append(method)
-        return clipped_sum(*args, method=method, **how)  # type: ignore[arg-type]
+        return clipped_sum_and_rows(*args, method=method, **how)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(isolation, "clipped_sum", listened)
+    monkeypatch.setattr(isolation, "clipped_sum_and_rows", listened)
     fit(make_plan(), model, data, loss_fn=loss_fn, optimizer=sgd(model), method="vectorized")
     assert set(seen) == {"vectorized"}
 

@@ -10,6 +10,15 @@ from torch import Tensor, nn
 
 from hush.errors import InvalidValue
 
+
+class SplitBatch(Exception):
+    """A condition on the batch has another answer for some examples than for others; `verdicts` (batch,) are theirs."""
+
+    def __init__(self, verdicts: Tensor) -> None:
+        super().__init__("a condition in the model has different answers for different examples.")
+        self.verdicts = verdicts
+
+
 Batch: TypeAlias = Any  # a tensor, or a tuple, list or mapping of tensors and constants
 LossFunction: TypeAlias = Callable[..., Tensor]
 

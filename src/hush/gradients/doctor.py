@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from hush.errors import NoRule, NotIsolated
-from hush.gradients.batches import Batch, LossFunction, call, num_examples
+from hush.gradients.batches import Batch, LossFunction, call, mapped, num_examples
 from hush.gradients.clipped import clipped_sum
 from hush.gradients.isolation import check_isolation
-from hush.gradients.keeping import kept
 from hush.gradients.memory import peak_bytes
 from hush.gradients.methods import taped
+from hush.gradients.state import guarded
 
 _REPEATS = 5
 _FIXES = (  # words of a refusal, and what to do
@@ -125,8 +125,13 @@ def _looked_at(model: nn.Module, loss_fn: LossFunction, batch: Batch) -> tuple[d
     missed = set[str]()  # what a plain gradient reaches has gone past the tape
     hooks = [value.register_hook(partial(_note, missed, name)) for name, value in trainable.items()]
     try:
-        with kept(model, batch) as own:
-            tape, _ = taped(model, loss_fn, own, tolerant=True)
+        tape = guarded(
+            model,
+            loss_fn,
+            batch,
+            list(model.named_modules()),
+            lambda rows: taped(model, loss_fn, mapped(Tensor.clone, rows), tolerant=True)[0],
+        )
     except Exception as error:
         first = error if isinstance(error, NoRule | NotIsolated) else error.__context__  # what fails once refused
         if not isinstance(first, NoRule | NotIsolated):

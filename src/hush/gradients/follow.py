@@ -6,81 +6,147 @@ otherwise the result is UNKNOWN. What an UNKNOWN operand touches is UNKNOWN.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from hush.errors import NoRule
+from hush.errors import NoRule, NotIsolated
 from hush.gradients import functions as kinds
 from hush.gradients.functions import CLOSED as CLOSED
 from hush.gradients.functions import EXPANDING as EXPANDING
 from hush.gradients.functions import PASSIVE as PASSIVE
 from hush.gradients.functions import both as _both
+from hush.gradients.indexing import ALIASES, arguments, check_unshared, flat, is_batched, structural, tensors_in, write
 from hush.gradients.layout import (
     UNKNOWN,
     Layout,
     broadcast,
-    find_tag,
     fits_together,
     layout_of,
     mark,
     only,
-    read_tag,
     reduced,
     reshaped,
-    tag,
 )
 from hush.gradients.recall import key_of, recalled
 
 _SEQUENCES = (tuple, list)
+BATCH_NORM_MIXES = (
+    "batch_norm in training mode mixes the examples of a batch; use GroupNorm, or keep the module in eval mode with "
+    "statistics from public data."
+)
+INSTANCE_NORM_KEEPS = (
+    "instance_norm in training mode writes statistics of the batch into its running mean and variance; set "
+    "track_running_stats=False, or keep the module in eval mode."
+)
 
-__all__ = ["CLOSED", "EXPANDING", "PASSIVE", "_both", "follow", "terms"]
+__all__ = ["CLOSED", "EXPANDING", "PASSIVE", "_both", "check_statistics", "follow", "terms"]
 
 Known = list[tuple[Tensor, Layout]]
 
 
 def follow(func: Any, args: Any, kwargs: Any, result: Any, tensors: Sequence[Tensor], count: int) -> None:
-    """Mark the result, or all tensors in it, with where the batch lies."""
-    if func in kinds.CONSTANT:
+    """Mark the result, or all tensors in it, with where the batch lies.
+
+    Raises:
+        NoRule: The function writes a part of the batch to where it cannot be followed.
+        NotIsolated: The function mixes the examples of a batch.
+    """
+    if func in kinds.CONSTANT or _reads_kind_alone(func, args):
+        _mark_constant(func, args, kwargs, result, tensors)
         return
-    if func in kinds.BACKWARD:
-        raise NoRule("a backward pass inside the model or loss_fn, whose gradients are not those of the loss.")
+    _check_writes(func, args, kwargs, result)
+    check_statistics(func, args, kwargs)
     if func is kinds.BROADCAST:
-        for given, wide in zip(tensors, result, strict=True):
-            place = layout_of(given)
-            if place is not None:
-                known = place != UNKNOWN
-                mark(wide, Layout(place.axis + wide.ndim - given.ndim, place.outer, place.inner) if known else UNKNOWN)
+        _mark_broadcast(tensors, result, count)
         return
     if func is torch.Tensor.__setitem__:
         target, place, value = args
-        _write(target, place, value, count)
+        write(target, place, value, count)
         return
-    if func in kinds.POINTWISE and count > 1 and isinstance(result, Tensor) and _is_alike(result, tensors):
+    if func in kinds.POINTWISE and count > 1 and isinstance(result, Tensor) and _is_alike(func, result, tensors):
         return
     key = None if _reads_values(func, args, kwargs) else key_of(func, args, kwargs, count)
-    for index, tensor in enumerate([result] if isinstance(result, Tensor) else _list(result)):
+    for index, tensor in enumerate([result] if isinstance(result, Tensor) else flat(result)):
         if isinstance(tensor, Tensor):
-            before = layout_of(tensor) if any(tensor is given for given in tensors) else None
+            is_given = any(tensor is given for given in tensors)
             answer = partial(_place, func, args, kwargs, tensor, index, tensors, count)
             place = recalled(key, index, tensor.shape, answer)
-            if (
-                before is not None and place != before and count > 1
-            ):  # other views of the same memory would keep the old mark
-                raise NoRule(f"{_name(func)} writes examples in another order into a part of the batch.")
+            if is_given:
+                _check_place(func, tensor, place, count)
             mark(tensor, place)
 
 
-def _is_alike(result: Tensor, tensors: Sequence[Tensor]) -> bool:
+def _check_place(func: Any, tensor: Tensor, place: Layout, count: int) -> None:
+    """Reject a function that wrote into one of its operands where views of it would keep an old mark."""
+    before = layout_of(tensor)
+    if before is None:
+        check_unshared(tensor, _name(func))
+    elif place != before and count > 1:
+        raise NoRule(f"{_name(func)} writes examples in another order into a part of the batch.")
+
+
+def _check_writes(func: Any, args: Any, kwargs: Any, result: Any) -> None:
+    if func in kinds.BACKWARD:
+        raise NoRule("a backward pass inside the model or loss_fn, whose gradients are not those of the loss.")
+    if kwargs.get("out") is not None:  # other views of that memory would keep their marks
+        raise NoRule(f"{_name(func)} writes a part of the batch into the tensor given as out.")
+    if result is None and func not in kinds.SILENT and _name(func) != "__get__":
+        raise NoRule(f"{_name(func)} returns nothing, and may write a part of the batch anywhere.")
+
+
+def _reads_kind_alone(func: Any, args: Any) -> bool:
+    """Return whether a constant takes the dtype or the shape of a part of the batch, and nothing else."""
+    alike = func in kinds.ALIKE_DTYPE or func in kinds.ALIKE_SHAPE
+    return alike and bool(args) and isinstance(args[0], Tensor) and layout_of(args[0]) is None
+
+
+def _mark_constant(func: Any, args: Any, kwargs: Any, result: Any, tensors: Sequence[Tensor]) -> None:
+    """Leave the result unmarked, unless a value of the batch is copied into it or its size depends on the values."""
+    if func in kinds.ALIKE_DTYPE:
+        return
+    others = (*args[1:], *(value for name, value in kwargs.items() if name not in ("input", "self")))
+    is_copied = func in kinds.CONSTANT and is_batched(others)
+    if is_copied or any(layout_of(tensor) == UNKNOWN for tensor in tensors):
+        mark(result, UNKNOWN)
+
+
+def check_statistics(func: Any, args: Any, kwargs: Any) -> None:
+    """Reject normalisation by statistics of the whole batch, and statistics of the batch that a module keeps."""
+    if func is kinds.BATCH_NORM and kwargs.get("training", args[5] if len(args) > 5 else True):
+        raise NotIsolated(BATCH_NORM_MIXES)
+    if func is kinds.INSTANCE_NORM:
+        given = {**dict(zip((*STATISTICS, "use_input_stats"), args, strict=False)), **kwargs}
+        if given.get("use_input_stats", True) and given.get("running_mean") is not None:
+            raise NotIsolated(INSTANCE_NORM_KEEPS)
+
+
+STATISTICS = ("input", "weight", "bias", "running_mean", "running_var")  # how both begin
+
+
+def _mark_broadcast(tensors: Sequence[Tensor], result: Any, count: int) -> None:
+    for given, wide in zip(tensors, result, strict=True):
+        place = layout_of(given)
+        if place is None:
+            continue
+        if place != UNKNOWN:
+            added = wide.ndim - given.ndim
+            place = only(wide.shape) if count == 1 else Layout(place.axis + added, place.outer, place.inner)
+        mark(wide, place)
+
+
+def _is_alike(func: Any, result: Tensor, tensors: Sequence[Tensor]) -> bool:
     """Mark the result of element-wise arithmetic if all operands have its shape and those of the batch one layout."""
     found, shape = None, result.shape
     for tensor in tensors:
         place = layout_of(tensor)
         if tensor.shape != shape or (place is not None and found is not None and place != found):
             return False
+        if place is None and tensor is result:
+            check_unshared(tensor, _name(func))
         found = place if found is None else found
     if found is not None:
         mark(result, found)
@@ -89,39 +155,11 @@ def _is_alike(result: Tensor, tensors: Sequence[Tensor]) -> bool:
 
 def _reads_values(func: Any, args: Any, kwargs: Any) -> bool:
     """Whether where the examples go may depend on what a tensor holds: rows chosen by an index."""
-    return func in kinds.STRUCTURAL and _holds_tensor((*args[1:], *kwargs.values()))
-
-
-def _holds_tensor(values: Iterable[Any]) -> bool:
-    return any(isinstance(v, Tensor) or (isinstance(v, _SEQUENCES) and _holds_tensor(v)) for v in values)
+    return func in kinds.STRUCTURAL and any(True for _ in tensors_in((*args[1:], *kwargs.values())))
 
 
 def _name(func: Any) -> str:
     return str(getattr(func, "__name__", func))
-
-
-def _write(target: Tensor, index: Any, value: Any, count: int) -> None:
-    """Note what `target[index] = value` does to the target."""
-    if not isinstance(value, Tensor) or (layout := layout_of(value)) is None:
-        return  # constants change no example's place
-    before = layout_of(target)
-    if layout == UNKNOWN or before == UNKNOWN:
-        if before != UNKNOWN and before is not None:
-            raise NoRule("__setitem__ writes examples that cannot be followed into a part of the batch.")
-        mark(target, UNKNOWN)
-        return
-    blank = torch.full(target.shape, -1) if before is None else tag(target.shape, before, count).clone()
-    blank[index] = tag(value.shape, layout, count)
-    if before is None:
-        mark(target, find_tag(blank, count))
-    elif not torch.equal(blank, tag(target.shape, before, count)):
-        raise NoRule("__setitem__ writes examples in another order into a part of the batch.")
-
-
-def _list(result: Any) -> Iterable[Any]:
-    if isinstance(result, tuple | list):
-        return [item for part in result for item in ([part] if isinstance(part, Tensor) else _list(part))]
-    return ()
 
 
 def _place(func: Any, args: Any, kwargs: Any, out: Tensor, index: int, tensors: Sequence[Tensor], count: int) -> Layout:
@@ -131,73 +169,132 @@ def _place(func: Any, args: Any, kwargs: Any, out: Tensor, index: int, tensors: 
     if count == 1:
         return only(out.shape)
     if func in kinds.STRUCTURAL:
-        return _structural(func, args, kwargs, out, index, count, places)
-    if func in kinds.REDUCING and len(tensors) == 1:
-        return _reduced(func, *places[0], args, kwargs, out)
-    if func in kinds.POINTWISE or func in kinds.REDUCING:  # max and min of two tensors
-        return _pointwise(places, tensors, out)
+        return structural(func, args, kwargs, out, index, count, places)
+    if func in kinds.POINTWISE or (func in kinds.PAIRWISE and len(tensors) == 2):
+        return _pointwise(func, args, kwargs, places, tensors, out)
+    if func in kinds.REDUCING:
+        return _reduced(func, *places[0], args, kwargs, out) if len(tensors) == 1 else UNKNOWN
     if func in kinds.RESHAPING:
         first, place = places[0]
         fits = args and first is args[0] and out.numel() == first.numel()
         return reshaped(first.shape, place, out.shape, count) if fits else UNKNOWN
     if func in kinds.ALONG:
         return _along(func, args, kwargs, places, out)
+    if func in kinds.LAST:
+        return _last(func, args, kwargs, places)
     if func in kinds.PRODUCTS:
-        return _product(func, args, places, out)
-    return _by_layer(func, args, kwargs, places, out, index, count)
+        return _product(func, args, kwargs, places, out)
+    return _by_layer(func, args, kwargs, places, out, index)
 
 
-def _by_layer(func: Any, args: Any, kwargs: Any, places: Known, out: Tensor, index: int, count: int) -> Layout:
+def _by_layer(func: Any, args: Any, kwargs: Any, places: Known, out: Tensor, index: int) -> Layout:
     """Functions that stand for a whole layer, with frozen weights."""
     first, place = places[0]
-    same = all(other == place for _, other in places)
-    leads = args and first is args[0] and len(places) == 1
-    if func in kinds.LEADING or func is kinds.BATCH_NORM:
-        return place if same and not place.axis and out.shape[:1] == first.shape[:1] else UNKNOWN
+    # Only the first operand is of the batch, by position: as a keyword, or as a weight, it is not followed.
+    leads = bool(args) and first is args[0] and len(places) == 1 and not is_batched((args[1:], kwargs))
+    if func in kinds.LEADING:
+        return _leading(func, args, kwargs, places, out)
+    if func is kinds.BATCH_NORM:
+        return place if leads and not place.axis and first.ndim > 1 else UNKNOWN
+    if func in kinds.SLOPED:
+        return place if leads else UNKNOWN
     if func is kinds.LINEAR:
         return place if leads and place.axis < first.ndim - 1 else UNKNOWN
-    if func in kinds.NORMALISING:
+    if func in kinds.NORMALISING and len(args) > 1 and isinstance(args[1], _SEQUENCES):
         return place if leads and place.axis < first.ndim - len(args[1]) else UNKNOWN
-    if func in kinds.PADDING:
+    if func in kinds.PADDING and len(args) > 1 and isinstance(args[1], _SEQUENCES):
         return place if leads and place.axis < first.ndim - len(args[1]) // 2 else UNKNOWN
     if func is kinds.EMBEDDING:
-        return place if len(places) == 1 and first is args[1] else UNKNOWN
+        return place if len(places) == 1 and len(args) > 1 and first is args[1] and first is not args[0] else UNKNOWN
     if func is kinds.ATTENTION:
-        return place if same and place.axis < out.ndim - 2 and all(t.ndim == out.ndim for t, _ in places) else UNKNOWN
-    if func in kinds.RECURRENT and isinstance(args[2], tuple | list) and leads and first.ndim == 3:
-        return place if index == 0 else Layout(1) if place.is_plain else UNKNOWN
+        return _attention(places, out)
+    if func in kinds.RECURRENT:
+        return _recurrent(args, kwargs, places, index)
     if func is kinds.EINSUM:
-        return _einsum(args, places)
+        return _einsum(args, kwargs, places)
     return UNKNOWN
 
 
-def _pointwise(places: Known, tensors: Sequence[Tensor], out: Tensor) -> Layout:
+def _leading(func: Any, args: Any, kwargs: Any, places: Known, out: Tensor) -> Layout:
+    """Axis 0 holds the examples, in the first operands alone."""
+    first, place = places[0]
+    num_operands = kinds.LEADING[func]
+    if place.axis or any(other != place for _, other in places) or is_batched((args[num_operands:], kwargs)):
+        return UNKNOWN
+    # Without an axis for examples, axis 0 holds the channels, which a convolution sums over.
+    if func in kinds.CONVOLUTIONS and not (len(args) > 1 and args[0].ndim == args[1].ndim):
+        return UNKNOWN
+    return place if out.shape[:1] == first.shape[:1] else UNKNOWN
+
+
+def _attention(places: Known, out: Tensor) -> Layout:
+    """All operands have the same axes. Heads that are shared (enable_gqa) make fewer of them in keys and values."""
+    first, place = places[0]
+    same = all(
+        other == place and tensor.ndim == out.ndim and tensor.shape[place.axis] == out.shape[place.axis]
+        for tensor, other in places
+        if place.axis < tensor.ndim
+    )
+    return place if same and place.axis < min(out.ndim, first.ndim) - 2 else UNKNOWN
+
+
+def _recurrent(args: Any, kwargs: Any, places: Known, index: int) -> Layout:
+    """Whole sequences, not packed: (input, states, weights, ..., batch_first)."""
+    if kwargs or len(args) != 9 or not isinstance(args[2], _SEQUENCES) or is_batched(args[2:]):
+        return UNKNOWN
+    inputs, states, axis = args[0], tensors_in(args[1]), 0 if args[8] else 1
+    place = places[0][1]
+    inside = Layout(1, place.outer, place.inner)  # states are (layers, batch, features) in any case
+    own = layout_of(inputs)
+    if inputs.ndim != 3 or own not in (None, Layout(axis, place.outer, place.inner)):
+        return UNKNOWN
+    if any(layout_of(state) not in (None, inside) or state.ndim != 3 for state in states):
+        return UNKNOWN
+    return Layout(axis, place.outer, place.inner) if index == 0 else inside
+
+
+def _pointwise(func: Any, args: Any, kwargs: Any, places: Known, tensors: Sequence[Tensor], out: Tensor) -> Layout:
+    if func in kinds.WHERE and len(args) + len(kwargs) < 3:
+        return UNKNOWN
     fits = fits_together([tensor.shape for tensor in tensors], out.shape)
     return broadcast([(tensor.shape, layout) for tensor, layout in places], out.shape) if fits else UNKNOWN
 
 
 def _along(func: Any, args: Any, kwargs: Any, places: Known, out: Tensor) -> Layout:
     """All axes stay, but for what happens along one that is not the batch's."""
-    (first, place), (position, usual) = places[0], kinds.ALONG[func]
-    given = args[position] if len(args) > position else kwargs.get("dim", usual)
-    if not isinstance(given, int) or isinstance(given, bool):
+    (first, place), (names, usual) = places[0], kinds.ALONG[func]
+    given = arguments(names, args, kwargs)
+    axis = None if given is None else given.get("dim", usual)
+    if type(axis) is not int or out.ndim != first.ndim:
         return UNKNOWN
     if any(other != place or tensor.ndim != first.ndim for tensor, other in places):
         return UNKNOWN
-    if func is torch.nn.functional.one_hot or func is torch.view_as_real:
-        return place
-    if place.axis == given % first.ndim or (func is not torch.view_as_complex and out.ndim != first.ndim):
+    stays = place.axis != axis % first.ndim and out.shape[place.axis] == first.shape[place.axis]
+    return place if stays else UNKNOWN
+
+
+def _last(func: Any, args: Any, kwargs: Any, places: Known) -> Layout:
+    """A last axis is added, or taken away."""
+    first, place = places[0]
+    if not args or first is not args[0] or len(places) > 1:
         return UNKNOWN
-    return place if out.shape[place.axis] == first.shape[place.axis] else UNKNOWN
+    if func is kinds.ONE_HOT:  # without a number of classes, the largest number in the batch says how many there are
+        given = arguments(("input", "num_classes"), args, kwargs)
+        num_classes = None if given is None else given.get("num_classes")
+        return place if type(num_classes) is int and num_classes >= 0 else UNKNOWN
+    return place if func is not torch.view_as_complex or place.axis < first.ndim - 1 else UNKNOWN
 
 
-def _product(func: Any, args: Any, places: Known, out: Tensor) -> Layout:
+def _product(func: Any, args: Any, kwargs: Any, places: Known, out: Tensor) -> Layout:
     """Matrix products: leading axes are aligned at the right, but for the last two."""
-    operands = [value for value in args if isinstance(value, Tensor)]
-    if func is torch.Tensor.__rmatmul__:
-        operands = operands[::-1]
-    if len(operands) < 2 or any(all(tensor is not value for value in operands) for tensor, _ in places):
+    names = kinds.PRODUCTS[func]
+    given = arguments((*names, "beta", "alpha"), args, kwargs) or {}
+    operands: list[Any] = [given.get(name) for name in names]
+    if not all(isinstance(value, Tensor) for value in operands):
         return UNKNOWN
+    if any(isinstance(given.get(name), Tensor) for name in ("beta", "alpha")):
+        return UNKNOWN
+    operands = operands[::-1] if func is torch.Tensor.__rmatmul__ else operands
     *added, left, right = operands
     if left.ndim == 1:
         return UNKNOWN
@@ -224,10 +321,10 @@ def terms(equation: str) -> tuple[list[str], str]:
     return left.split(","), result
 
 
-def _einsum(args: Any, places: Known) -> Layout:
-    operands = list(args[1:]) if isinstance(args[1], Tensor) else list(args[1])
-    if not isinstance(args[0], str) or "." in args[0]:
+def _einsum(args: Any, kwargs: Any, places: Known) -> Layout:
+    if kwargs or len(args) < 2 or not isinstance(args[0], str) or "." in args[0]:
         return UNKNOWN
+    operands = list(args[1:]) if isinstance(args[1], Tensor) else list(args[1])
     labels, result = terms(args[0])
     found = {
         (labels[index][layout.axis], layout.outer, layout.inner)
@@ -241,64 +338,22 @@ def _einsum(args: Any, places: Known) -> Layout:
     return Layout(result.index(label), outer, inner) if result.count(label) == 1 else UNKNOWN
 
 
-def _structural(func: Any, args: Any, kwargs: Any, out: Tensor, index: int, count: int, places: Known) -> Layout:
-    """The same function on example numbers in place of values shows where each example went."""
-    if not args:
-        return UNKNOWN
-    if func in kinds.CATENATING and (place := _catenated(args, kwargs, places)) is not None:
-        return place
-    if isinstance(args[0], Tensor) and layout_of(args[0]) is None:
-        return _by_index(func, args, kwargs, out, places)
-    try:
-        found = func(_tagged(args[0], count), *args[1:], **kwargs)
-    except (RuntimeError, ValueError, IndexError, TypeError):
-        return UNKNOWN
-    found = found if isinstance(found, Tensor) else list(_list(found))[index]
-    return read_tag(found, count, [place for _, place in places]) if found.shape == out.shape else UNKNOWN
-
-
-def _catenated(args: Any, kwargs: Any, places: Known) -> Layout | None:
-    """Tensors with the same layout, joined along another axis; None where it takes a closer look."""
-    axis = args[1] if len(args) > 1 else kwargs.get("dim", 0)
-    first, place = places[0]
-    same = len(places) == len(args[0]) and all(other == place and t.ndim == first.ndim for t, other in places)
-    return place if same and isinstance(axis, int) and axis % first.ndim != place.axis else None
-
-
-def _by_index(func: Any, args: Any, kwargs: Any, out: Tensor, places: Known) -> Layout:
-    """A constant table read under numbers that come from the batch: table[index] and the like."""
-    number, place = places[0]
-    if func not in kinds.BY_INDEX or len(places) != 1 or not any(number is value for value in _index(args, kwargs)):
-        return UNKNOWN
-    if func is torch.Tensor.__getitem__:
-        return place if args[1] is number and number.dtype != torch.bool else UNKNOWN
-    return place if out.shape == number.shape and number.ndim == args[0].ndim else UNKNOWN
-
-
-def _index(args: Any, kwargs: Any) -> Iterable[Any]:
-    return (*args[1:], *kwargs.values())
-
-
-def _tagged(value: Any, count: int) -> Any:
-    """Example numbers in place of values; -1 where the batch plays no part."""
-    if isinstance(value, Tensor):
-        layout = layout_of(value)
-        if layout is None:
-            return torch.full((1,) * value.ndim, -1, dtype=torch.int64).expand(value.shape)
-        return tag(value.shape, layout, count)
-    if isinstance(value, tuple | list):
-        return type(value)(_tagged(item, count) for item in value)
-    return value
+_REDUCTIONS = ("input", "dim", "keepdim", "dtype", "unbiased", "correction")
 
 
 def _reduced(func: Any, first: Tensor, place: Layout, args: Any, kwargs: Any, out: Tensor) -> Layout:
-    dims = kwargs.get("dim", kwargs.get("axis"))
-    rest = list(args[2:] if func in kinds.WITH_ORDER else args[1:])
-    if dims is None and rest and isinstance(rest[0], int | tuple | list) and not isinstance(rest[0], bool):
-        dims = rest[0]
-    if dims is None or (isinstance(dims, tuple | list) and not dims):
+    named = {ALIASES.get(name, name): value for name, value in kwargs.items()}
+    has_order = func in kinds.WITH_ORDER
+    known = {*_REDUCTIONS, "p", "ord"} if has_order else {*_REDUCTIONS}
+    rest = args[2:] if has_order else args[1:]
+    if not args or first is not args[0] or len(named) < len(kwargs) or not named.keys() <= known:
         return UNKNOWN
-    dims = [dims] if isinstance(dims, int) else list(dims)
-    if not all(isinstance(dim, int) for dim in dims):
+    dims = named["dim"] if "dim" in named else rest[0] if rest else None
+    dims = [dims] if type(dims) is int else dims
+    # No axis, or an empty list of axes, stands for all. A flag in the place of an axis belongs to another overload.
+    if not isinstance(dims, _SEQUENCES) or not dims or any(type(dim) is not int for dim in dims):
         return UNKNOWN
-    return reduced(place, first.ndim, dims, out.ndim == first.ndim)
+    keeps = out.ndim == first.ndim
+    if not keeps and out.ndim != first.ndim - len(dims):  # more axes are gone: count_nonzero(0, 1) takes each by itself
+        return UNKNOWN
+    return reduced(place, first.ndim, dims, keeps)

@@ -11,6 +11,9 @@ what it takes and of parameters. So if
 then row b of every input and of every output gradient is example b's. One backward pass gives the output gradients of
 the nodes that met parameters, and computes no parameter's gradient.
 
+A reading is compared with the tape, on a few examples, whenever a graph has other nodes than those read before: what a
+node means is torch's to change. Tensors are told apart by identity.
+
 Whatever else a graph holds, if only a constant that is added, makes it unreadable: the model is left to the tape, which
 follows many more functions and takes more time for each.
 """
@@ -28,13 +31,16 @@ from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, _engine_run_backward
 from torch.overrides import TorchFunctionMode
 
+from hush.errors import NoRule
 from hush.gradients.batches import Batch, LossFunction, call, checked_losses, num_examples, tensors
 from hush.gradients.correlation import Settings
 from hush.gradients.functions import PASSIVE
 from hush.gradients.layers import dense, join, together
 from hush.gradients.layout import Layout
+from hush.gradients.precision import exact_arithmetic
 from hush.gradients.rules.convolve import convolution_uses
 from hush.gradients.rules.products import linear_uses
+from hush.gradients.scripted import no_scripts
 from hush.gradients.uses import Use, merged
 
 _run_backward: Any = _engine_run_backward
@@ -47,9 +53,11 @@ _FIRST = Layout(0)
 _SIGNED, _WRAPPED = 1 << 63, 1 << 64  # a negative axis is kept as an unsigned number
 
 Parameter = tuple[str, nn.Parameter]
+Signature = tuple[Any, ...]  # the nodes of a graph in order, with the parameters that they met
+_verified: WeakKeyDictionary[nn.Module, set[Signature]] = WeakKeyDictionary()
 
 
-class _Unreadable(Exception):
+class Unreadable(Exception):
     """There is something in the graph that the list does not hold."""
 
 
@@ -78,22 +86,42 @@ def expect(model: nn.Module, loss_fn: LossFunction, *, readable: bool) -> None:
 
 def uses(
     model: nn.Module, trainable: Mapping[str, nn.Parameter], loss_fn: LossFunction, batch: Batch
-) -> dict[str, list[Use]] | None:
-    """Each used parameter's uses, after one forward and one backward pass; None where the graph cannot be read."""
+) -> tuple[dict[str, list[Use]], Signature]:
+    """Each used parameter's uses, after one forward and one backward pass, and its nodes.
+
+    Raises:
+        Unreadable: There is something in the graph that the list does not hold.
+    """
     count = num_examples(batch)
     reader, watch = _Reader(trainable, batch, count), _Watch()
-    with watch:
-        losses = call(loss_fn, model, batch)
-    losses = checked_losses(losses, count)
     try:
+        with no_scripts(), watch:
+            losses = call(loss_fn, model, batch)
+        losses = checked_losses(losses, count)
         if watch.saw_others:
-            raise _Unreadable
+            raise Unreadable
         meetings = reader.meetings(losses)
-    except _Unreadable:
-        _readable.pop(model, None)
-        expect(model, loss_fn, readable=False)
-        return None
-    return _gathered(losses, meetings)
+        with exact_arithmetic():
+            return _gathered(losses, meetings), reader.signature
+    except (Unreadable, NoRule, AttributeError) as reason:  # a node of another version of torch may lack an attribute
+        drop(model, loss_fn)
+        raise Unreadable from reason
+
+
+def drop(model: nn.Module, loss_fn: LossFunction) -> None:
+    """Leave this model to the tape from now on."""
+    _readable.pop(model, None)
+    expect(model, loss_fn, readable=False)
+
+
+def is_verified(model: nn.Module, signature: Signature) -> bool:
+    """Return whether a reading of such a graph of this model was compared with the tape before."""
+    return signature in _verified.get(model, ())
+
+
+def verify(model: nn.Module, signature: Signature) -> None:
+    """Note that a reading of such a graph agreed with the tape."""
+    _verified.setdefault(model, set()).add(signature)
 
 
 def _gathered(losses: Tensor, meetings: Sequence[_Meeting]) -> dict[str, list[Use]]:
@@ -121,7 +149,7 @@ def _gathered(losses: Tensor, meetings: Sequence[_Meeting]) -> dict[str, list[Us
 
 
 class _Watch(TorchFunctionMode):
-    """Notices functions beside `FUNCTIONS`: some change what passes through and leave no node (without gradients)."""
+    """Stops at functions beside `FUNCTIONS`: some change what passes through and leave no node (without gradients)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -130,6 +158,7 @@ class _Watch(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
         if func not in FUNCTIONS and func not in PASSIVE:
             self.saw_others = True
+            raise Unreadable
         return func(*args, **(kwargs or {}))
 
 
@@ -138,11 +167,12 @@ class _Reader:
 
     def __init__(self, trainable: Mapping[str, nn.Parameter], batch: Batch, count: int) -> None:
         self._names = {id(value): name for name, value in trainable.items()}
-        self._given = {value.data_ptr(): (value, value._version) for value in tensors(batch)}
+        self._given = [(value, value._version) for value in tensors(batch)]
         self.count = count
+        self.signature: Signature = ()
 
     def meetings(self, losses: Tensor) -> list[_Meeting]:
-        """The nodes that met parameters; `_Unreadable` if a node is not of the list."""
+        """The nodes that met parameters; `Unreadable` if a node is not of the list."""
         found: list[_Meeting] = []
         pending: list[Any] = [losses.grad_fn]
         seen = set()
@@ -151,21 +181,23 @@ class _Reader:
             if node in seen:
                 continue
             seen.add(node)
-            read = None if node is None else _READERS.get(node.name())
-            if read is None:
-                raise _Unreadable
+            name = "" if node is None else node.name()
+            read = _READERS.get(name)
+            if read is None or isinstance(node, torch._C._FunctionBase):
+                raise Unreadable
             place, meeting = read(self, node)
+            self.signature += (name, None if meeting is None else meeting.names)
             if meeting is not None:
                 found.append(meeting)
             if place is not None:
                 pending.append(node.next_functions[place][0])
-        if not found or any(value._version != version for value, version in self._given.values()):
-            raise _Unreadable  # or something wrote into the batch
+        if not found or any(value._version != version for value, version in self._given):
+            raise Unreadable  # or something wrote into the batch
         return found
 
     def is_given(self, tensor: Tensor) -> bool:
-        """Whether this is a tensor of the batch: the same memory in the same order, row by row."""
-        given, _ = self._given.get(tensor.data_ptr(), (None, 0))
+        """Whether this is a tensor of the batch, or a view of one with the same elements in the same order."""
+        given = next((value for value, _ in self._given if tensor is value or tensor._base is value), None)
         if given is None or tensor.dtype != given.dtype or tensor.shape[:1] != (self.count,):
             return False
         if tensor.shape == given.shape:
@@ -177,7 +209,7 @@ class _Reader:
         value = node.variable if node is not None and node.name() == _LEAF else None
         name = self._names.get(id(value))
         if value is None or name is None or value.dtype not in _WIDE:
-            raise _Unreadable
+            raise Unreadable
         return name, value
 
     def before(self, behind: Any, place: int, inputs: Tensor) -> int | None:
@@ -185,7 +217,7 @@ class _Reader:
         if behind[place][0] is not None:
             return place
         if not self.is_given(inputs):
-            raise _Unreadable
+            raise Unreadable
         return None
 
 
@@ -200,7 +232,7 @@ def _view(reader: _Reader, node: Any) -> Read:
     """The order of the elements stays; so do the rows, if there are as many before and after."""
     sizes = node._saved_self_sym_sizes, node._input_metadata[0].shape
     if any(tuple(size[:1]) != (reader.count,) for size in sizes):
-        raise _Unreadable
+        raise Unreadable
     return 0, None
 
 
@@ -208,19 +240,19 @@ def _log_softmax(reader: _Reader, node: Any) -> Read:
     axis = node._saved_dim if node._saved_dim < _SIGNED else node._saved_dim - _WRAPPED
     axes = len(node._input_metadata[0].shape)
     if axes < 2 or axis % axes == 0:
-        raise _Unreadable
+        raise Unreadable
     return 0, None
 
 
 def _nll_loss(reader: _Reader, node: Any) -> Read:
     if node._saved_reduction != 0 or node._saved_weight is not None or not reader.is_given(node._saved_target):
-        raise _Unreadable
+        raise Unreadable
     return 0, None
 
 
 def _addmm(reader: _Reader, node: Any) -> Read:
     if node._saved_alpha != 1 or node._saved_beta != 1:
-        raise _Unreadable
+        raise Unreadable
     behind = node.next_functions
     return _product(reader, node, node._saved_mat1, behind[1:], reader.parameter(behind[0][0]), 1)
 
@@ -235,7 +267,8 @@ def _product(reader: _Reader, node: Any, inputs: Any, behind: Any, bias: Paramet
     is_turned = factor is not None and factor.name() == _TURNED
     weight, value = reader.parameter(factor.next_functions[0][0] if is_turned else factor)
     if bias is not None and bias[1].shape != (value.shape[:1] if is_turned else value.shape[1:]):
-        raise _Unreadable
+        raise Unreadable
+    goes_on = reader.before(behind, 0, inputs) is not None
     inputs = inputs.detach()
 
     def uses(gradient: Tensor) -> tuple[Use | None, Use | None]:
@@ -246,7 +279,7 @@ def _product(reader: _Reader, node: Any, inputs: Any, behind: Any, bias: Paramet
         return dense(weight, inputs, gradient, None if bias is None else bias[0], transposed=not is_turned)
 
     meeting = _Meeting(node, (weight, None if bias is None else bias[0]), uses, at_once)
-    return None if reader.before(behind, 0, inputs) is None else place, meeting
+    return place if goes_on else None, meeting
 
 
 def _convolution(reader: _Reader, node: Any) -> Read:
@@ -254,9 +287,10 @@ def _convolution(reader: _Reader, node: Any) -> Read:
     weight, value = reader.parameter(behind[1][0])
     has_bias = bool(node._saved_bias_sym_sizes_opt) and node._saved_bias_sym_sizes_opt[0] != 0
     bias = reader.parameter(behind[2][0])[0] if has_bias else None
-    inputs = node._saved_input.detach()
+    saved = node._saved_input
+    inputs = saved.detach()
     if inputs.ndim != value.ndim or inputs.shape[0] != reader.count:
-        raise _Unreadable
+        raise Unreadable
     settings = Settings.plain(
         tuple(value.shape), node._saved_stride, node._saved_padding, node._saved_dilation, node._saved_groups,
         node._saved_transposed, node._saved_output_padding,
@@ -265,7 +299,7 @@ def _convolution(reader: _Reader, node: Any) -> Read:
     def uses(gradient: Tensor) -> tuple[Use | None, Use | None]:
         return convolution_uses(gradient, inputs, settings, has_bias=bias is not None)
 
-    return reader.before(behind, 0, inputs), _Meeting(node, (weight, bias), uses)
+    return reader.before(behind, 0, saved), _Meeting(node, (weight, bias), uses)
 
 
 _READERS: dict[str, Callable[[_Reader, Any], Read]] = {

@@ -17,9 +17,10 @@ from torch import Tensor, nn
 
 from hush.errors import InvalidValue, NotIsolated
 from hush.gradients.batches import Batch, LossFunction, call, checked_losses, mapped, num_examples, take, tensors
-from hush.gradients.clipped import clipped_sum
-from hush.gradients.keeping import is_written
-from hush.rng import Rng, same_draws
+from hush.gradients.clipped import clipped_sum, clipped_sum_and_rows
+from hush.gradients.spot_check import check_rows, watched_randomness, without_randomness
+from hush.gradients.state import Snapshot
+from hush.rng import Rng, kept_generators
 
 _MOST_EXAMPLES = 16  # of the batch are looked at
 _SHUFFLES = 3  # different first examples are tried
@@ -48,7 +49,7 @@ def is_checked(model: nn.Module, loss_fn: LossFunction, batch: Batch, *, method:
     if num_examples(few) < 2:
         return False
     shuffles: list[Change] = [partial(_shuffled, seed) for seed in range(_SHUFFLES)]
-    with _undisturbed(model):
+    with kept_generators(), _undisturbed(model, loss_fn):
         before = _Pass(model, loss_fn, mapped(Tensor.clone, few))
         for good in (_finite_inputs, partial(_finite_gradients, model, loss_fn, method)):
             if before.is_finite:
@@ -59,7 +60,7 @@ def is_checked(model: nn.Module, loss_fn: LossFunction, batch: Batch, *, method:
             before = _Pass(model, loss_fn, mapped(Tensor.clone, few))
         for change in (*shuffles, _masked):
             _check_change(model, loss_fn, few, change, before)
-        _check_gradients(model, loss_fn, few, method, before)
+        _check_gradients(model, loss_fn, few, method)
     return True
 
 
@@ -75,7 +76,7 @@ def _finite_inputs(batch: Batch) -> Tensor:
 
 def _finite_gradients(model: nn.Module, loss_fn: LossFunction, method: str, batch: Batch) -> Tensor:
     """The places of examples with a finite gradient."""
-    with same_draws():
+    with without_randomness():
         norms = clipped_sum(model, loss_fn, batch, 1.0, method=method).norms  # type: ignore[arg-type]
     return torch.isfinite(norms).nonzero()[:, 0].cpu()
 
@@ -95,24 +96,14 @@ def _check_change(model: nn.Module, loss_fn: LossFunction, batch: Batch, change:
     for before_row, after_row in zip(before.gradients, after.gradients, strict=True):
         if not all(map(torch.equal, before_row, after_row)) and _differ(_row(before_row), _row(after_row)):
             raise NotIsolated(_blame(before, after))
-    if before.buffer is not None:
-        raise NotIsolated(
-            f"the forward pass writes into the buffer {before.buffer}, which would keep what it saw of the examples; "
-            "put that module into eval mode or remove the buffer."
-        )
 
 
-def _check_gradients(model: nn.Module, loss_fn: LossFunction, batch: Batch, method: str, plain: _Pass) -> None:
-    """The method's norms against plain backward passes of single losses."""
-    expected = torch.stack([torch.linalg.vector_norm(_row(found)) for found in plain.gradients])
-    with same_draws():
-        total = clipped_sum(model, loss_fn, batch, 1.0, method=method)  # type: ignore[arg-type]
-    found = total.norms[1 : 1 + len(expected)].to(expected.dtype)
-    if _differ(expected, found):
-        raise NotIsolated(
-            f"the gradients by {total.method} are not those of single examples "
-            f"(norms {found.tolist()} against {expected.tolist()}); pass method='looped', and please report the model."
-        )
+def _check_gradients(model: nn.Module, loss_fn: LossFunction, batch: Batch, method: str) -> None:
+    """The method's gradients against plain backward passes of single examples."""
+    rows = list(range(1, min(1 + _PROBES, num_examples(batch))))
+    with watched_randomness() as is_random:
+        _, found = clipped_sum_and_rows(model, loss_fn, batch, 1.0, method=method, rows=rows)  # type: ignore[arg-type]
+    check_rows(model, loss_fn, batch, rows, found, method=method, is_random=is_random())  # type: ignore[arg-type]
 
 
 class _Pass:
@@ -120,19 +111,17 @@ class _Pass:
 
     def __init__(self, model: nn.Module, loss_fn: LossFunction, batch: Batch) -> None:
         self._model, self.calls = model, list[tuple[str, nn.Module, list[Tensor], list[Tensor]]]()
-        versions = {name: (value._version, value.clone()) for name, value in model.named_buffers()}
         hooks = [
             module.register_forward_hook(self._keep(name), with_kwargs=True)
             for name, module in model.named_modules()
             if not isinstance(module, torch.jit.ScriptModule)
         ]
         try:
-            with same_draws(), torch.enable_grad():
+            with without_randomness(), torch.enable_grad():
                 self.losses = checked_losses(call(loss_fn, model, batch), num_examples(batch))
         finally:
             for hook in hooks:
                 hook.remove()
-        self.buffer = next((name for name, value in model.named_buffers() if is_written(value, *versions[name])), None)
 
     def _keep(self, name: str) -> Any:
         def hook(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
@@ -237,12 +226,10 @@ def _masked(tensor: Tensor) -> Tensor:
 
 
 @contextmanager
-def _undisturbed(model: nn.Module) -> Iterator[None]:
-    """The buffers as they were."""
-    buffers = [(value, value.clone()) for value in model.buffers()]
+def _undisturbed(model: nn.Module, loss_fn: LossFunction) -> Iterator[None]:
+    """Model and loss function as they were."""
+    before = Snapshot(model, loss_fn, list(model.named_modules()), in_full=True)
     try:
         yield
     finally:
-        with torch.no_grad():
-            for value, copy in buffers:
-                value.copy_(copy)
+        before.restore()

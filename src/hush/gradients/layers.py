@@ -17,6 +17,7 @@ from torch import Tensor
 from hush.gradients import pixel_pairs
 from hush.gradients.correlation import Correlation, backward
 from hush.gradients.shared import Shared, squared
+from hush.gradients.state import memory_of
 from hush.gradients.uses import COPY, Outer, Rows, Sums, Use, blanked, scaled
 
 _EVEN = 16  # a product is quicker where its width is a multiple of this: 64 columns than 60, by a quarter
@@ -140,12 +141,12 @@ def biases(uses: Mapping[str, list[Use]]) -> Iterator[tuple[str, str]]:
 
 def join(uses: dict[str, list[Use]]) -> None:
     """Put uses of both in the place of a weight's and its bias's, where each has one."""
-    rows = {found[0].values.data_ptr(): name for name, found in uses.items() if isinstance(found[0], Rows)}
+    rows = {_place(found[0].values): name for name, found in uses.items() if isinstance(found[0], Rows)}
     for name, found in [*uses.items()]:
         use = found[0]
         if len(found) > 1 or not (type(use) is Outer or type(use) is Correlation):
             continue
-        bias = rows.get(use.outputs.data_ptr())
+        bias = rows.get(_place(use.outputs))
         if bias is not None and len(uses.get(bias, ())) == 1:
             both = together(name, use, bias, uses[bias][0])
             if both is not None:
@@ -179,6 +180,10 @@ def together(weight: str, use: Use | None, bias: str | None, rows: Use | None) -
     if type(use) is Outer and use.places == 1 and type(rows) is Rows and _is_same(rows.values, use.outputs):
         return Dense(use.inputs.squeeze(1), use.outputs.squeeze(1), use.transposed, bias)
     return None
+
+
+def _place(tensor: Tensor) -> tuple[int, int]:
+    return memory_of(tensor), int(tensor.storage_offset())
 
 
 def _layer(name: str) -> str:

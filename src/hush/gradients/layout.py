@@ -53,11 +53,13 @@ def by_example(tensor: Tensor, layout: Layout, count: int) -> Tensor:
 
 def reshaped(shape: Sequence[int], layout: Layout, new_shape: Sequence[int], count: int) -> Layout:
     """The layout after a reshape, which keeps the order of the elements."""
+    if 0 in shape or 0 in new_shape:
+        return UNKNOWN
     stride = layout.inner * math.prod(shape[layout.axis + 1 :])  # elements from one example to the next
     right = 1
     for axis in range(len(new_shape) - 1, -1, -1):
         size = new_shape[axis]
-        if stride % right == 0 and size % (stride // right * count) == 0 and size > 0:
+        if stride % right == 0 and size % (stride // right * count) == 0:
             inner = stride // right
             return Layout(axis, size // (inner * count), inner)
         right *= size
@@ -141,9 +143,11 @@ def fits_together(shapes: Sequence[Sequence[int]], out: Sequence[int]) -> bool:
 
 def broadcast(shapes: Sequence[tuple[torch.Size, Layout | None]], out: torch.Size) -> Layout:
     """The layout of an element-wise result: shapes are aligned at the right."""
+    if any(layout == UNKNOWN for _, layout in shapes):
+        return UNKNOWN
     found = {
         Layout(len(out) - (len(shape) - layout.axis), layout.outer, layout.inner)
         for shape, layout in shapes
-        if layout is not None and layout is not UNKNOWN
+        if layout is not None
     }
     return found.pop() if len(found) == 1 else UNKNOWN

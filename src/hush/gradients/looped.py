@@ -7,25 +7,55 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from hush.gradients.batches import Batch, LossFunction, call, checked_losses, num_examples, take
+from hush.gradients.batches import Batch, LossFunction, call, checked_losses, mapped, num_examples, take
+from hush.gradients.precision import exact_arithmetic, wide
+from hush.gradients.reach import Modules
+from hush.gradients.state import ReadOnly, Snapshot, guarded, refuse_changes
+
+Row = dict[str, Tensor]
 
 
 def gradients(
-    model: nn.Module, loss_fn: LossFunction, batch: Batch, units: Tensor | None
-) -> Iterator[dict[str, Tensor]]:
-    """The gradient of each unit in turn, as one for every trainable parameter."""
+    model: nn.Module, loss_fn: LossFunction, batch: Batch, units: Tensor | None, modules: Modules | None = None
+) -> Iterator[Row]:
+    """Yield the gradient of each unit in turn, as one for every trainable parameter, in float32 or wider.
+
+    Raises:
+        NotIsolated: A pass keeps something of its example, which the next one could see.
+    """
+    modules = list(model.named_modules()) if modules is None else modules
     named = {name: value for name, value in model.named_parameters() if value.requires_grad}
+    before = Snapshot(model, loss_fn, modules, in_full=True)
     count = num_examples(batch)
-    for unit in range(count if units is None else int(units.max()) + 1):
-        rows = slice(unit, unit + 1) if units is None else torch.nonzero(units == unit)[:, 0]
-        piece = take(batch, rows)
-        losses = [checked_losses(call(loss_fn, model, one), 1) for one in _singles(piece)]
-        total = torch.cat(losses).sum()
-        if not total.requires_grad:
-            yield {name: torch.zeros_like(value) for name, value in named.items()}
-            continue
-        found = torch.autograd.grad(total, list(named.values()), allow_unused=True, materialize_grads=True)
-        yield {name: value.to_dense() if value.is_sparse else value for name, value in zip(named, found, strict=True)}
+    with ReadOnly(modules):
+        for unit in range(count if units is None else int(units.max()) + 1):
+            rows = slice(unit, unit + 1) if units is None else torch.nonzero(units == unit)[:, 0]
+            total: Row = {}
+            for one in _singles(take(batch, rows)):
+                found = guarded(model, loss_fn, one, modules, lambda own: _gradient(model, named, loss_fn, own))
+                total = {name: value + total[name] if name in total else value for name, value in found.items()}
+            yield total
+    refuse_changes(before)
+
+
+def alone(model: nn.Module, loss_fn: LossFunction, batch: Batch) -> Row:
+    """Return the gradient of a batch of one example."""
+    modules = list(model.named_modules())
+    named = {name: value for name, value in model.named_parameters() if value.requires_grad}
+    with ReadOnly(modules):
+        found: Row = guarded(model, loss_fn, batch, modules, lambda own: _gradient(model, named, loss_fn, own))
+    return found
+
+
+def _gradient(model: nn.Module, named: dict[str, nn.Parameter], loss_fn: LossFunction, batch: Batch) -> Row:
+    with torch.enable_grad():
+        loss = checked_losses(call(loss_fn, model, mapped(Tensor.clone, batch)), 1)[0]
+        if not loss.requires_grad:
+            return {name: wide(torch.zeros_like(value)) for name, value in named.items()}
+        with exact_arithmetic():
+            found = torch.autograd.grad(loss, list(named.values()), allow_unused=True, materialize_grads=True)
+    dense = [value.to_dense() if value.is_sparse else value for value in found]
+    return {name: wide(value) for name, value in zip(named, dense, strict=True)}
 
 
 def _singles(batch: Batch) -> Iterator[Batch]:

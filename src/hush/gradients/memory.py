@@ -29,11 +29,12 @@ class _Meter(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        given = {value.untyped_storage()._cdata for value in tensors((*args, *(kwargs or {}).values()))}
-        for value in tensors((result,)):
-            storage = value.untyped_storage()
-            if storage._cdata not in given:  # a view of what was there takes nothing
-                self._count(storage)
+        with torch._C.DisableTorchFunction():
+            given = {value.untyped_storage()._cdata for value in tensors((*args, *(kwargs or {}).values()))}
+            for value in tensors((result,)):
+                storage = value.untyped_storage()
+                if storage._cdata not in given:  # a view of what was there takes nothing
+                    self._count(storage)
         return result
 
     def _count(self, storage: Any) -> None:

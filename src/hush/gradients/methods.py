@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -13,13 +14,17 @@ from torch.autograd.graph import _engine_run_backward
 
 from hush.errors import HushError, NoRule
 from hush.gradients import graph, rules, vectorized
-from hush.gradients.batches import Batch, LossFunction, call, checked_losses, mapped, num_examples
-from hush.gradients.keeping import kept
-from hush.gradients.layers import join
-from hush.gradients.layout import Layout, mark
+from hush.gradients.batches import Batch, LossFunction, call, checked_losses, mapped, num_examples, take
+from hush.gradients.layers import apart, join
+from hush.gradients.layout import Layout, layout_of, mark
+from hush.gradients.nodes import foreign_node
+from hush.gradients.precision import exact_arithmetic
+from hush.gradients.scripted import no_scripts
+from hush.gradients.state import Snapshot, guarded
 from hush.gradients.tape import Tape
 from hush.gradients.uses import Rows, Use
 
+_COMPARED = 8  # examples of which a reading of the graph is compared with the tape
 METHODS = ("tape", "vectorized", "looped")
 _chosen: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()
 
@@ -40,6 +45,8 @@ def uses_by(
     loss_fn: LossFunction,
     batch: Batch,
     modules: list[tuple[str, nn.Module]],
+    *,
+    in_full: bool = False,
 ) -> tuple[str, dict[str, list[Use]] | None]:
     """The method that served, and each parameter's uses; None for the loop, which gives gradients one by one."""
     if method == "auto" and num_examples(batch) == 1:
@@ -47,7 +54,9 @@ def uses_by(
     first = remembered(model, method)
     for name in METHODS[METHODS.index(first) :]:
         try:
-            found = None if name == "looped" else _attempt(name, model, trainable, loss_fn, batch, modules)
+            found = (
+                None if name == "looped" else _attempt(name, model, trainable, loss_fn, batch, modules, in_full=in_full)
+            )
         except NoRule as reason:
             if method != "auto":
                 raise
@@ -71,12 +80,32 @@ def _attempt(
     loss_fn: LossFunction,
     batch: Batch,
     modules: list[tuple[str, nn.Module]],
+    *,
+    in_full: bool,
 ) -> dict[str, list[Use]]:
     hooked = [key for key, value in trainable.items() if value._backward_hooks]
     if hooked:
         raise NoRule(f"{', '.join(hooked)}: a hook on a parameter's gradient runs only where gradients are looped.")
-    with kept(model, batch, modules) as own:
-        return _by_tape(model, trainable, loss_fn, own) if name == "tape" else vectorized.uses(model, loss_fn, own)
+
+    def one_pass(work: Callable[[Batch], Any], *, in_full: bool = in_full) -> Any:
+        def on_copy(rows: Batch) -> Any:  # what the model does to its batch does not reach the caller's
+            return work(mapped(Tensor.clone, rows))
+
+        return guarded(model, loss_fn, batch, modules, on_copy, in_full=in_full)
+
+    found: dict[str, list[Use]]
+    if name == "vectorized":  # the tape sees each write into a parameter before it happens, and vmap does not
+        found = one_pass(lambda rows: vectorized.uses(model, loss_fn, rows), in_full=True)
+        return found
+    if graph.may_serve(model, loss_fn):
+        with suppress(graph.Unreadable):
+            found, signature = one_pass(lambda rows: graph.uses(model, trainable, loss_fn, rows))
+            if graph.is_verified(model, signature) or _agrees(model, trainable, loss_fn, batch, modules, found):
+                graph.verify(model, signature)
+                return found
+            graph.drop(model, loss_fn)
+    found = one_pass(lambda rows: _by_tape(model, trainable, loss_fn, rows))
+    return found
 
 
 def _say(model: nn.Module, name: str, reason: BaseException) -> None:
@@ -103,25 +132,69 @@ def taped(
         return alias
 
     own = mapped(entered, batch)
-    with tape:
+    with no_scripts(), tape:
         losses = call(loss_fn, model, own)
     losses = checked_losses(losses, count)
     tape.is_final = True
     if losses.requires_grad:
+        _check_losses(tape, losses, tolerant=tolerant)
+        node = foreign_node(losses)
         targets, ones = (tape.anchor, *tape.parameters.values()), torch.ones_like(losses)
-        with tape:  # neither kept nor differentiated again; unused parameters are as they should be
+        with exact_arithmetic(), tape:  # neither kept nor differentiated again; unused parameters are as they should be
             direct = _run_backward((losses,), (ones,), False, False, targets, True, accumulate_grad=False)[1:]
         missed = [name for name, value in zip(tape.parameters, direct, strict=True) if value is not None]
         if missed and not tolerant:
             raise NoRule(f"{', '.join(missed)}: used by a function that the tape does not see.")
+        if node is not None and not tolerant:
+            raise NoRule(f"{node} has a backward pass of its own, which the tape cannot follow.")
     return tape, losses
+
+
+def _check_losses(tape: Tape, losses: Tensor, *, tolerant: bool) -> None:
+    """Raise `NoRule` unless loss b is proven to be made of example b alone."""
+    layout = layout_of(losses)
+    reason = ""
+    if layout != Layout(0) and tape.count > 1:
+        reason = f"the examples cannot be told apart after {tape.lost_at or 'a function without the batch'}."
+    if reason and not tolerant:
+        raise NoRule(reason)
+    if reason and not tape.refused:  # what was refused before is the cause
+        tape.refused.update(dict.fromkeys(tape.parameters, reason))
+
+
+def _agrees(
+    model: nn.Module,
+    trainable: Mapping[str, nn.Parameter],
+    loss_fn: LossFunction,
+    batch: Batch,
+    modules: list[tuple[str, nn.Module]],
+    found: dict[str, list[Use]],
+) -> bool:
+    """Return whether what was read off the graph is what the tape gives, for the first examples of the batch."""
+    few = torch.arange(min(_COMPARED, num_examples(batch)))
+    before = Snapshot(model, loss_fn, modules, in_full=False)
+    try:
+        tape, _ = taped(model, loss_fn, mapped(Tensor.clone, take(batch, slice(0, len(few)))), parameters=trainable)
+    finally:
+        before.restore()
+    with torch.no_grad(), exact_arithmetic():
+        expected = tape.uses()
+        read = {name: [use.take(few.to(use.held()[0].device)) for use in some] for name, some in found.items()}
+        apart(read)
+        if read.keys() != expected.keys():
+            return False
+        for name, uses in expected.items():
+            one, other = (torch.stack([use.rows() for use in some]).sum(0) for some in (uses, read[name]))
+            one, other = one.flatten(1), other.flatten(1)
+            scale = torch.linalg.vector_norm(one, dim=1) + 1e-12
+            if not bool((torch.linalg.vector_norm(one - other, dim=1) <= 1e-3 * scale).all()):
+                return not bool(torch.isfinite(one).all())
+    return True
 
 
 def _by_tape(
     model: nn.Module, trainable: Mapping[str, nn.Parameter], loss_fn: LossFunction, batch: Batch
 ) -> dict[str, list[Use]]:
-    if graph.may_serve(model, loss_fn) and (read := graph.uses(model, trainable, loss_fn, batch)) is not None:
-        return read
     tape, losses = taped(model, loss_fn, batch, parameters=trainable)
     graph.expect(model, loss_fn, readable=tape.functions <= graph.FUNCTIONS)
     with torch.no_grad():

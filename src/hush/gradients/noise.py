@@ -23,7 +23,7 @@ from torch import Tensor
 from hush import _check
 from hush.errors import InvalidValue
 from hush.gradients.normals import NormalStream
-from hush.rng import Rng
+from hush.rng import Rng, StreamLock
 
 GRID_BITS = 16  # the standard deviation is 2^16 to 2^17 steps of the grid
 _RANGE_BITS = 50  # sums beyond 2^50 steps of the grid are held there: more would not be exact in 53 bits
@@ -53,6 +53,7 @@ class NoiseSource:
         self.secure = secure
         self._rng, self._name = rng, rng.unused("noise")
         self._streams: dict[torch.dtype, NormalStream] = {}
+        self._lock = StreamLock()  # threads that share a source take turns: the numbers stand in one buffer
 
     def add(self, gradients: dict[str, Tensor], stddev: float) -> dict[str, Tensor]:
         """Add independent N(0, stddev^2) to every coordinate, in place, and give the same dictionary back.
@@ -67,18 +68,22 @@ class NoiseSource:
         """
         scale = _check.positive("stddev", stddev)
         total = sum([gradient.numel() for gradient in gradients.values()])
-        for name, gradient in gradients.items():
-            numbers = self.normals(name, gradient)
-            row, start = flat(gradient), 0
-            if self.secure:
-                hold_in_range(row, scale)
-            for piece in numbers.pieces(row.numel(), ahead=total):
-                end = start + piece.shape[0]
-                part = row if end - start == row.numel() else row[start:end]
-                add_on_grid(part, piece, scale, scale) if self.secure else add_plain(part, piece, scale)
-                start = end
-            write_back(gradient, row)
+        with self._lock:
+            for name, gradient in gradients.items():
+                self._add_to(name, gradient, scale, total)
         return gradients
+
+    def _add_to(self, name: str, gradient: Tensor, scale: float, total: int) -> None:
+        numbers = self.normals(name, gradient)
+        row, start = flat(gradient), 0
+        if self.secure:
+            hold_in_range(row, scale)
+        for piece in numbers.pieces(row.numel(), ahead=total):
+            end = start + piece.shape[0]
+            part = row if end - start == row.numel() else row[start:end]
+            add_on_grid(part, piece, scale, scale) if self.secure else add_plain(part, piece, scale)
+            start = end
+        write_back(gradient, row)
 
     def normals(self, name: str, gradient: Tensor) -> NormalStream:
         """The stream that serves this gradient: in float64 for secure noise and for a float64 gradient."""
@@ -139,5 +144,5 @@ def flat(gradient: Tensor) -> Tensor:
 
 def write_back(gradient: Tensor, row: Tensor) -> None:
     """Copy the row back if `flat` had to copy it."""
-    if row.data_ptr() != gradient.data_ptr():
+    if row.numel() and row.untyped_storage()._cdata != gradient.untyped_storage()._cdata:
         gradient.detach().copy_(row.view(gradient.shape))

@@ -45,6 +45,8 @@ def _described(value: Any, seen: set[int]) -> Any:
         seen.add(id(value))
         return value.shape, value.dtype, layout_of(value)
     if kind is slice:
+        if any(isinstance(bound, Tensor) for bound in (value.start, value.stop, value.step)):
+            raise _Unfit  # the value of the bound says where examples go
         return slice, _described((value.start, value.stop, value.step), seen)
     if kind in _SEQUENCES:
         return kind, tuple([_described(item, seen) for item in value])

@@ -20,13 +20,13 @@ from torch import Tensor, nn
 
 from hush.errors import InvalidValue, NoRule, NotIsolated
 from hush.gradients import clipping as clip
-from hush.gradients.batches import Batch, LossFunction, mapped, num_examples, take, tensors
+from hush.gradients.batches import Batch, LossFunction, SplitBatch, mapped, num_examples, take, tensors
 from hush.gradients.clipped import _members, _pieces, _units
 from hush.gradients.isolation import _SHUFFLES, _differ, _shuffled
-from hush.gradients.keeping import is_written, kept
 from hush.gradients.layout import layout_of, mark
 from hush.gradients.methods import taped
 from hush.gradients.norms import measure
+from hush.gradients.precision import exact_arithmetic, wide_dtype
 from hush.gradients.tape import Tape
 from hush.gradients.uses import Use
 from hush.rng import same_draws
@@ -72,7 +72,7 @@ class Gathered:
         count = num_examples(batch)
         real = batch if count else mapped(lambda tensor: tensor.new_zeros(1, *tensor.shape[1:]), batch)
         uses = self._uses(loss_fn, real)
-        with torch.no_grad():
+        with torch.no_grad(), exact_arithmetic():
             if units is not None and count:
                 index, present = _members(units)
                 uses = {name: [use.grouped(index, present) for use in found] for name, found in uses.items()}
@@ -95,7 +95,6 @@ class Gathered:
         It looks at exactly `rows` examples, zeros where the batch has fewer: as many passes in every process.
         """
         few = mapped(lambda tensor: _exactly(tensor, rows), batch)
-        versions = {name: (value._version, value.clone()) for name, value in self.model.named_buffers()}
         before = self._seen(loss_fn, few)
         changed = [self._seen(loss_fn, mapped(partial(_shuffled, seed), few)) for seed in range(_SHUFFLES)]
         pairs = [pair for after in changed for pair in zip(before, after, strict=True)]
@@ -103,12 +102,6 @@ class Gathered:
             raise NotIsolated(
                 "one example changes another's loss or gradient, so no clipping can bound what it contributes; "
                 "hush.check_isolation(model, loss_fn, batch) before fully_shard names the layer."
-            )
-        written = [name for name, value in self.model.named_buffers() if is_written(value, *versions[name])]
-        if written:
-            raise NotIsolated(
-                f"the forward pass writes into the buffer {written[0]}, which would keep what it saw of the examples; "
-                "put that module into eval mode or remove the buffer."
             )
 
     def _seen(self, loss_fn: LossFunction, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -128,13 +121,20 @@ class Gathered:
         return heard[0], norms
 
     def _uses(self, loss_fn: LossFunction, batch: Batch) -> dict[str, list[Use]]:
-        with torch.enable_grad(), kept(self.model, batch) as own, self._followed():
+        def work(rows: Batch) -> dict[str, list[Use]]:
             try:
-                tape, _ = taped(self.model, loss_fn, own, parameters=self.parameters)
-            except NoRule as reason:
+                tape, _ = taped(self.model, loss_fn, mapped(Tensor.clone, rows), parameters=self.parameters)
+            except (NoRule, SplitBatch) as reason:
+                if "told apart" in str(reason):
+                    raise NotIsolated(
+                        f"one example changes another's loss or gradient, as far as the tape can tell: {reason}"
+                    ) from None
                 raise NoRule(f"{reason} A sharded model has no other method than the tape.") from None
-            with self._at_hand(tape), torch.no_grad():
+            with self._at_hand(tape), torch.no_grad(), exact_arithmetic():
                 return tape.uses()
+
+        with torch.enable_grad(), self._followed():
+            return work(batch)
 
     @contextmanager
     def _at_hand(self, tape: Tape) -> Iterator[None]:
@@ -173,7 +173,7 @@ def pieces_of(batch: Batch, groups: Tensor | None, size: int | None) -> list[tup
     """The batch in pieces of at most `size` examples, each with the units that they belong to; one piece at least."""
     if not num_examples(batch):
         return [(batch, None)]
-    return list(_pieces(batch, _units(groups, batch), size))
+    return [(piece, units) for piece, units, _ in _pieces(batch, _units(groups, batch), None, size)]
 
 
 def no_piece(batch: Batch) -> tuple[Batch, Tensor | None]:
@@ -194,7 +194,7 @@ def _copy_marks(before: Sequence[Tensor], after: Sequence[Tensor]) -> None:
 
 def _product(parameter: nn.Parameter, uses: Sequence[Use], factors: Tensor | None) -> Tensor:
     if not uses or factors is None:
-        return torch.zeros(parameter.shape, dtype=parameter.dtype, device=parameter.device)
+        return torch.zeros(parameter.shape, dtype=wide_dtype(parameter.dtype), device=parameter.device)
     total = uses[0].weighted(factors)
     for use in uses[1:]:
         total = total + use.weighted(factors)

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hush.gradients.state import memory_of
+
 
 def squared(rows: Tensor) -> Tensor:
     """Each example's squared norm."""
@@ -37,7 +39,7 @@ class Shared:
         """Each example's squared norm."""
         if not rows.is_contiguous():
             return squared(rows)
-        key = rows.data_ptr(), rows.shape[0], rows.numel(), rows.dtype
+        key = _place(rows.view(rows.shape[0], -1))
         if key not in self._squares:
             self._squares[key] = rows, squared(rows)
         return self._squares[key][1]
@@ -53,4 +55,4 @@ class Shared:
 
 
 def _place(rows: Tensor) -> Any:
-    return rows.data_ptr(), rows.shape, rows.stride(), rows.dtype
+    return memory_of(rows), rows.storage_offset(), rows.shape, rows.stride(), rows.dtype

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from hush.gradients.layers import tells_both
+from hush.gradients.precision import wide_dtype
+from hush.gradients.state import memory_of
 from hush.gradients.uses import Rows, Use, is_dense
 
 _LARGE = 1 << 20  # bytes from which it pays to ask whether a tensor may be overwritten
@@ -44,7 +46,8 @@ def weighted(
             add(name, part)
             del use
     return {
-        name: _like(found[name], value) if name in found else torch.zeros_like(value) for name, value in shapes.items()
+        name: _like(found[name], value) if name in found else torch.zeros_like(value, dtype=wide_dtype(value.dtype))
+        for name, value in shapes.items()
     }
 
 
@@ -52,11 +55,6 @@ def _emptied(uses: list[Use]) -> Iterator[Use]:
     """One after the other, and none is kept."""
     while uses:
         yield uses.pop()
-
-
-def place(tensor: Tensor) -> int:
-    """Where its memory begins."""
-    return tensor.data_ptr() - int(tensor.storage_offset()) * tensor.element_size()
 
 
 class _Claims:
@@ -67,7 +65,7 @@ class _Claims:
         self._holders: dict[int, int] = {}
         if any(tensor.nbytes >= _LARGE for tensor in held):
             for tensor in held:  # small ones too: they may be parts of a large one
-                spot = place(tensor)
+                spot = memory_of(tensor)
                 self._holders[spot] = self._holders.get(spot, 0) + 1
         self._foreign = cache(foreign)
 
@@ -82,7 +80,7 @@ class _Claims:
         if not self._holders:
             return False
         held = use.held()
-        spots = [place(tensor) for tensor in held]
+        spots = [memory_of(tensor) for tensor in held]
         last = spots[-1]
         is_alone = self._holders[last] == 1 and use.scales_outputs and held[-1].nbytes >= _LARGE
         for spot in spots:
@@ -92,7 +90,7 @@ class _Claims:
 
 def _like(total: Tensor, parameter: Tensor) -> Tensor:
     total = total if total.shape == parameter.shape else total.reshape(parameter.shape)
-    return total if total.dtype == parameter.dtype else total.to(parameter.dtype)
+    return total.to(wide_dtype(parameter.dtype))
 
 
 def _freed(uses: list[Use], parameter: Tensor) -> float:

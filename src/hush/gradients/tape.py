@@ -20,17 +20,26 @@ from torch.overrides import TorchFunctionMode
 
 from hush.errors import NoRule
 from hush.gradients import follow
-from hush.gradients.layout import UNKNOWN, Layout, layout_of, mark
+from hush.gradients.batches import SplitBatch
+from hush.gradients.layout import UNKNOWN, Layout, by_example, layout_of, mark
 from hush.gradients.pooling import max_pool2d
 from hush.gradients.precision import wide
+from hush.gradients.state import check_write, memory_of
 from hush.gradients.twins import twin
 from hush.gradients.uses import Rows, Use, merged
 
 _DERIVED = "_hush_derived"
 _SOURCE = "_hush_source"
+_VERDICTS = "_hush_verdicts"
+_NUMBER = "_hush_number"
 _SEQUENCES = (tuple, list)
 
 _QUICKER = dict.fromkeys((torch.max_pool2d, nn.functional.max_pool2d), max_pool2d)  # the same to the last bit
+
+_GRAPH_NODE: set[Any] = {getattr(Tensor, name).__get__ for name in ("grad_fn", "_backward_hooks")}
+_CONDITIONS = {Tensor.__bool__, Tensor.item, Tensor.is_nonzero}
+_VERDICT_MAKERS = {torch.all, torch.any, Tensor.all, Tensor.any, torch.sum, Tensor.sum}
+_EQUAL = {torch.eq, Tensor.eq, Tensor.__eq__}
 
 Rule = Callable[..., Any]
 RULES: dict[Any, Rule] = {}
@@ -98,6 +107,13 @@ class Tape(TorchFunctionMode):
         self._inside: list[FunctionType] = []
         self.functions: set[Any] = set()  # that it saw
         self._met: dict[int, Tensor] = {}  # weights that have met the batch; held, so that no id is used again
+        whole = dict(model.named_parameters())
+        own = {name: value for name, value in whole.items() if type(value.data) is Tensor}
+        buffers = {name: value for name, value in model.named_buffers() if value.layout is torch.strided}
+        self._buffers = {memory_of(value): name for name, value in buffers.items() if type(value) is Tensor}
+        self._is_sharded = len(own) < len(whole)
+        self._memory = {memory_of(value): name for name, value in own.items() if value.layout is torch.strided}
+        self.lost_at = ""  # the first function after which the examples could not be told apart
         self.is_final = False  # whether the tape's own backward pass has begun
         self.anchor = _ANCHOR
 
@@ -105,9 +121,10 @@ class Tape(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
         kwargs = kwargs or {}
-        if func in follow.PASSIVE:
+        if func in follow.PASSIVE or (self._is_sharded and func in _GRAPH_NODE):  # FSDP's own hooks read it
             return func(*args, **kwargs)
         self.functions.add(func)
+        check_write(func, args, kwargs, self._memory)
         tensors = _tensors(args) + _tensors(kwargs.values()) if kwargs else _tensors(args)
         batched, weights = False, False
         for tensor in tensors:
@@ -117,6 +134,8 @@ class Tape(TorchFunctionMode):
                 weights = True
             else:
                 batched = True
+                if tensor.grad_fn is not None and layout_of(tensor) is None:  # made by what the tape does not see
+                    self._lose(tensor, "a function that the tape does not see")
         is_open = isinstance(func, FunctionType) and func not in RULES and (weights or func not in follow.CLOSED)
         if is_open and func not in self._inside:
             return self._opened(func, args, kwargs)
@@ -167,16 +186,58 @@ class Tape(TorchFunctionMode):
             return self._followed(func, args, kwargs, tensors)
 
     def _followed(self, func: Any, args: Any, kwargs: Any, tensors: Sequence[Tensor]) -> Any:
+        if self._buffers:
+            check_write(func, args, kwargs, self._buffers, "buffer")
+        if func in _CONDITIONS:
+            self._check_condition(func, tensors[0])
+            return func(*args, **kwargs)
         result = _QUICKER.get(func, func)(*args, **kwargs)
+        made = [result] if isinstance(result, Tensor) else _tensors((result,))
+        if func in _GRAPH_NODE:
+            raise NoRule(f"{_name(func)} gives the model a backward pass of its own, which the tape cannot follow.")
+        if not made and result is not None:
+            raise NoRule(f"{_name(func)} takes values of the batch out of torch, where nobody can follow them.")
         follow.follow(func, args, kwargs, result, tensors, self.count)
+        if func in _VERDICT_MAKERS and len(args) == 1 and not kwargs:
+            self._note_verdicts(func, tensors[0], result)
+        elif func in _EQUAL and hasattr(args[0], _VERDICTS) and args[1] == getattr(args[0], _NUMBER, None):
+            setattr(result, _VERDICTS, getattr(args[0], _VERDICTS))  # sum() == numel() asks whether all are true
+        elif not self.lost_at and any(layout_of(tensor) == UNKNOWN for tensor in made):
+            self.lost_at = _name(func)
         return result
+
+    def _lose(self, tensor: Tensor, where: str) -> None:
+        self.lost_at = self.lost_at or where
+        mark(tensor, UNKNOWN)
+
+    # A model may ask whether a mask is all ones. That is one answer for the whole batch; it is each example's own if
+    # all examples would give the same. Where they would not, the batch is cut into those that agree.
+
+    def _note_verdicts(self, func: Any, tensor: Tensor, result: Tensor) -> None:
+        layout = layout_of(tensor)
+        if layout is not None and layout != UNKNOWN:
+            with torch._C.DisableTorchFunction():
+                rows = by_example(tensor.detach(), layout, self.count).reshape(self.count, -1)
+                if func.__name__ == "sum":
+                    if tensor.dtype is torch.bool:
+                        setattr(result, _VERDICTS, rows.all(1))
+                        setattr(result, _NUMBER, tensor.numel())
+                else:
+                    setattr(result, _VERDICTS, getattr(torch, func.__name__)(rows, 1))
+
+    def _check_condition(self, func: Any, tensor: Tensor) -> None:
+        verdicts = getattr(tensor, _VERDICTS, None)
+        if verdicts is None or hasattr(tensor, _NUMBER):
+            raise NoRule(f"{_name(func)} takes values of the batch out of torch, where nobody can follow them.")
+        if not bool((verdicts == verdicts[0]).all()):
+            raise SplitBatch(verdicts)
 
     # --- what rules call ------------------------------------------------------------------------------------------
 
     def no_rule(self, func: Any, tensors: Sequence[Tensor], why: str = "") -> NoRule:
         """The error that names the function and the parameters that it met."""
         names = sorted({name for tensor in tensors for name in self.origins(tensor)})
-        what = getattr(func, "__name__", str(func))
+        what = _name(func)
         return NoRule(f"{', '.join(names) or 'a parameter'}: no rule for {what}{': ' + why if why else ''}.")
 
     def origins(self, tensor: Tensor) -> list[str]:
@@ -273,6 +334,12 @@ def _tensors(values: Any) -> list[Tensor]:
         elif isinstance(value, dict):
             found += _tensors(value.values())
     return found
+
+
+def _name(func: Any) -> str:
+    """Return the function's name; that of the attribute for a getter."""
+    name = str(getattr(func, "__name__", func))
+    return str(getattr(getattr(func, "__self__", None), "__name__", name)) if name in ("__get__", "__set__") else name
 
 
 def source_of(weight: Tensor) -> Tensor | None:

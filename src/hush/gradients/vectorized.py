@@ -7,6 +7,7 @@ from torch.func import grad, vmap
 from torch.nn.utils.stateless import _reparametrize_module
 
 from hush.gradients.batches import Batch, LossFunction, call, checked_losses, mapped, num_examples, tensors
+from hush.gradients.precision import wide
 from hush.gradients.uses import Rows, Use
 
 
@@ -27,4 +28,4 @@ def uses(model: nn.Module, loss_fn: LossFunction, batch: Batch) -> dict[str, lis
     places = (None, *[0] * len(flat))
     rows = vmap(grad(loss), in_dims=places, randomness="different")(values, *flat)
     assert num_examples(batch) == len(next(iter(rows.values())))
-    return {name: [Rows(value)] for name, value in rows.items()}
+    return {name: [Rows(wide(value))] for name, value in rows.items()}

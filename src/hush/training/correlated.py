@@ -22,7 +22,7 @@ from hush import _check
 from hush.errors import InvalidValue
 from hush.events import MatrixGaussian
 from hush.gradients.noise import NoiseSource, add_on_grid, add_plain, flat, hold_in_range, write_back
-from hush.rng import Rng
+from hush.rng import Rng, StreamLock
 from hush.sampling import OrderedPasses
 from hush.training.matrix_factorization import BandedStrategy
 
@@ -42,6 +42,7 @@ class CorrelatedNoise:
         self.remaining = strategy.steps
         self._source = NoiseSource(rng, secure=secure)
         self._past: deque[dict[str, Tensor]] = deque(maxlen=strategy.bands - 1)  # the latest first, for stddev 1
+        self._lock = StreamLock()  # two threads would mix up whose noise is the past of whose
 
     @property
     def secure(self) -> bool:
@@ -51,15 +52,18 @@ class CorrelatedNoise:
     def add(self, gradients: dict[str, Tensor], stddev: float) -> dict[str, Tensor]:
         """Add this step's noise in place, and give the same dictionary back. The names and shapes stay the same."""
         scale = _check.positive("stddev", stddev) * self.strategy.sensitivity
-        if not self.remaining:
-            raise InvalidValue(f"all {self.strategy.steps} steps are taken; more need a new strategy and its charge.")
-        self._check_same(gradients)
-        self.remaining -= 1
-        total = sum(gradient.numel() for gradient in gradients.values())
-        now = {name: self._noise(name, gradient, total) for name, gradient in gradients.items()}
-        for name, gradient in gradients.items():
-            self._release(gradient, now[name], scale)
-        self._past.appendleft(now)
+        with self._lock:
+            if not self.remaining:
+                raise InvalidValue(
+                    f"all {self.strategy.steps} steps are taken; more need a new strategy and its charge."
+                )
+            self._check_same(gradients)
+            self.remaining -= 1
+            total = sum(gradient.numel() for gradient in gradients.values())
+            now = {name: self._noise(name, gradient, total) for name, gradient in gradients.items()}
+            for name, gradient in gradients.items():
+                self._release(gradient, now[name], scale)
+            self._past.appendleft(now)
         return gradients
 
     def __getstate__(self) -> object:

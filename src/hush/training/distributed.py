@@ -10,7 +10,7 @@ The charge is made before the first process gives its part, and no process can h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import torch
@@ -18,9 +18,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from hush.errors import InvalidValue
-from hush.gradients import clipped_sum
 from hush.gradients.batches import Batch, LossFunction, call, num_examples, split
-from hush.gradients.clipped import ClippedSum, Method
+from hush.gradients.clipped import ClippedSum, Method, Row, clipped_sum_and_rows
 from hush.training.guards import IsolationGuard
 from hush.training.parts import is_sharded
 from hush.training.team import Team, lost
@@ -44,9 +43,16 @@ class Engine(Protocol):
         ...
 
     def clipped_sum(
-        self, loss_fn: LossFunction, batch: Batch, clip_norm: float, *, groups: Tensor | None, size: int | None
-    ) -> ClippedSum:
-        """The clipped sum of this process's share, computed `size` rows at a time."""
+        self,
+        loss_fn: LossFunction,
+        batch: Batch,
+        clip_norm: float,
+        *,
+        groups: Tensor | None,
+        size: int | None,
+        rows: Sequence[int] = (),
+    ) -> tuple[ClippedSum, list[Row]]:
+        """The clipped sum of this process's share, computed `size` rows at a time, and the gradients of some rows."""
         ...
 
     def plain_sum(self, loss_fn: LossFunction, batch: Batch, *, size: int | None) -> dict[str, Tensor]:
@@ -76,10 +82,17 @@ class Whole:
         self._isolation.check(self._model, loss_fn, batch)
 
     def clipped_sum(
-        self, loss_fn: LossFunction, batch: Batch, clip_norm: float, *, groups: Tensor | None, size: int | None
-    ) -> ClippedSum:
-        """The clipped sum of this process's share, computed `size` rows at a time."""
-        return clipped_sum(
+        self,
+        loss_fn: LossFunction,
+        batch: Batch,
+        clip_norm: float,
+        *,
+        groups: Tensor | None,
+        size: int | None,
+        rows: Sequence[int] = (),
+    ) -> tuple[ClippedSum, list[Row]]:
+        """The clipped sum of this process's share, computed `size` rows at a time, and the gradients of some rows."""
+        return clipped_sum_and_rows(
             self._model,
             loss_fn,
             batch,
@@ -87,7 +100,9 @@ class Whole:
             method=self._method,
             clipping=self._plan.clipping,
             groups=groups,
-            physical_batch_size=size,
+            size=size,
+            rows=rows,
+            in_full=bool(rows),
         )
 
     def plain_sum(self, loss_fn: LossFunction, batch: Batch, *, size: int | None) -> dict[str, Tensor]:

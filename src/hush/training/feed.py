@@ -6,23 +6,29 @@ batch sampler is the plan's. An empty draw gives an empty batch, never a skipped
 
 from __future__ import annotations
 
+import copy
 import hashlib
+import math
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sized
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset, default_collate
 
 from hush import _check
-from hush.errors import InvalidValue
-from hush.gradients.batches import Batch, num_examples, take
-from hush.rng import Rng
+from hush.errors import InvalidValue, NotIsolated, OddSampling
+from hush.gradients.batches import Batch, mapped, take, tensors
+from hush.gradients.reach import Stateless, print_of
+from hush.rng import Rng, fixed_seeds
 from hush.sampling import Index, draws
-from hush.training.handed import hand_out
+from hush.training.draws import Draw, mark_draw
 from hush.training.lots import Lot, as_lot, augmented, padded
+from hush.training.spots import SpotChecks
 from hush.training.team import Team
 
 if TYPE_CHECKING:
@@ -63,8 +69,35 @@ class Feed:
             )
         if self._team.size > 1:
             self._agree(people)
+        self._warn_of_odd_sampling(dataset)
         if plan.augmentations > 1 and augment is None:
             raise InvalidValue(f"{plan.augmentations} augmentations of an example need an augment function.")
+
+    def _warn_of_odd_sampling(self, dataset: Dataset[Any]) -> None:
+        plan, rows = self._plan, self._rows
+        if isinstance(dataset, Subset) and plan.private and self._people is None:
+            repeated = rows - len(set(_numbers(dataset)))
+            if repeated:
+                warnings.warn(
+                    f"the Subset lists {repeated} of its {rows} records more than once, so a record counts several "
+                    "times and the guarantee for one of them does not hold; list each record once, or name the people.",
+                    OddSampling,
+                    stacklevel=4,
+                )
+        units = rows if self._people is None else self._people.number
+        drawn = plan.sampling_prob * units
+        spread = 4 * math.sqrt(drawn) + 1
+        if (
+            plan.private
+            and plan.sampling in ("poisson", "full_batch")
+            and abs(drawn - plan.expected_batch_size) > spread
+        ):
+            warnings.warn(
+                f"sampling_prob {plan.sampling_prob:g} of {units} units draws {drawn:.0f} a step, and the plan divides "
+                f"by expected_batch_size {plan.expected_batch_size:g}; make the plan for {units} units.",
+                OddSampling,
+                stacklevel=4,
+            )
 
     def _agree(self, people: Tensor | None) -> None:
         """Refuse processes with other data: rows are known by their numbers. Of tensors a few rows are compared."""
@@ -87,11 +120,13 @@ class Feed:
         indices = (lot[self._team.rank :: self._team.size] for lot in lots)
         tensor_data = _tensors(self._dataset)
         if tensor_data is not None and self._collate is None:
-            for index in indices:
+            spots = SpotChecks(rng, self._plan.steps)
+            for step, index in enumerate(indices, first):
                 rows, groups = self._expand(index)
-                yield self._finish(_taken(*tensor_data, rows), groups)
+                draw = Draw(self._plan.fingerprint, step, spots.rows(step, len(rows)))
+                yield self._finish(_taken(*tensor_data, rows), groups, draw)
         else:
-            yield from self._loaded(indices, rng)
+            yield from self._loaded(indices, rng, first)
 
     def _expand(self, index: Index) -> tuple[Index, Tensor | None]:
         if self._people is None:
@@ -99,29 +134,40 @@ class Feed:
         rows, numbers = self._people.rows_of(index)
         return rows, torch.from_numpy(numbers)
 
-    def _loaded(self, indices: Iterator[Index], rng: Rng) -> Iterator[Batch | Lot]:
-        queue: deque[tuple[int, Tensor | None]] = deque()
+    def _loaded(self, indices: Iterator[Index], rng: Rng, first: int) -> Iterator[Batch | Lot]:
+        queue: deque[tuple[int, int, list[int], Tensor | None]] = deque()
+        spots = SpotChecks(rng, self._plan.steps)
 
-        def lists() -> Iterator[list[int]]:
-            for index in indices:
+        def lists() -> Iterator[list[Any]]:
+            for step, index in enumerate(indices, first):
                 rows, groups = self._expand(index)
-                queue.append((len(rows), groups))
-                yield rows.tolist() or [0]  # a loader cannot make an empty batch: row 0 is loaded and dropped
+                alone = spots.rows(step, len(rows))
+                queue.append((step, len(rows), alone, groups))
+                # A loader cannot make an empty batch: row 0 is loaded and dropped.
+                yield [*(rows.tolist() or [0]), *([_Alone(alone)] if alone else [])]
 
         loader: DataLoader[Any] = DataLoader(
-            self._dataset,
+            _Items(self._dataset),
             batch_sampler=cast("Any", _Lists(lists)),
             num_workers=self._workers,
-            collate_fn=self._collate,
+            collate_fn=_Collation(self._collate or default_collate),
             generator=rng.torch_stream(rng.unused("loader")),  # torch's global generator stays as it is
         )
-        for batch in loader:
-            size, groups = queue.popleft()
-            yield self._finish(batch if size else take(batch, slice(0, 0)), groups)
+        for loaded in loader:
+            step, size, rows, groups = queue.popleft()
+            batch, draw = loaded, Draw(self._plan.fingerprint, step, rows)
+            if isinstance(loaded, _Loaded):
+                batch = loaded.batch
+                within = [mapped(torch.clone, take(batch, slice(row, row + 1))) for row in rows]
+                pairs = [] if loaded.is_random else list(zip(loaded.alone, within, strict=True))
+                draw = replace(draw, alone=pairs, is_random=loaded.is_random)
+            yield self._finish(batch if size else take(batch, slice(0, 0)), groups, draw)
 
-    def _finish(self, batch: Batch, groups: Tensor | None) -> Batch | Lot:
+    def _finish(self, batch: Batch, groups: Tensor | None, draw: Draw) -> Batch | Lot:
         found = self._finished(batch, groups)
-        hand_out(self._plan, num_examples(as_lot(found).batch))
+        if self._augment is not None:
+            draw = replace(draw, rows=[row * self._plan.augmentations for row in draw.rows])
+        mark_draw(as_lot(found).batch, draw)
         return found
 
     def _finished(self, batch: Batch, groups: Tensor | None) -> Batch | Lot:
@@ -160,6 +206,77 @@ class People:
         return self._order[self._starts[chosen][place] + offset], place
 
 
+class _Alone(list[int]):
+    """Places in a batch of items that are collated alone as well; it travels behind the numbers of the rows."""
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    """A batch, and some of its items collated alone."""
+
+    batch: Batch
+    alone: list[Batch]
+    is_random: bool
+
+
+class _Items(Dataset[Any]):
+    """A data set that hands on which of its items are collated alone."""
+
+    def __init__(self, dataset: Dataset[Any]) -> None:
+        self._dataset: Any = dataset
+
+    def __getitems__(self, numbers: list[Any]) -> list[Any]:
+        alone = [numbers.pop()] if isinstance(numbers[-1], _Alone) else []
+        if alone and len(set(numbers)) > 2:
+            self._check_memory(numbers)
+        many = getattr(self._dataset, "__getitems__", None)
+        return [*(many(numbers) if callable(many) else [self._dataset[number] for number in numbers]), *alone]
+
+    def _check_memory(self, numbers: list[int]) -> None:
+        """Raise `NotIsolated` if an item, read from the same seeds, depends on which one was read before."""
+        one, other, third = list(dict.fromkeys(numbers))[:3]
+
+        def after(earlier: int) -> Any:
+            found = []
+            for number in (earlier, one):
+                with fixed_seeds():
+                    found.append(self._dataset[number])
+            return print_of(found[-1])
+
+        if after(other) == (again := after(other)) and after(third) != again:
+            raise NotIsolated(
+                "an item of the data set depends on which item was read before; let each item be made of its own "
+                "record alone."
+            )
+
+    def __getitem__(self, number: int) -> Any:
+        return self._dataset[number]
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+
+class _Collation:
+    """Collates a batch, and some of its items alone."""
+
+    def __init__(self, collate: Collate) -> None:
+        self._collate = Stateless(collate, "collate")
+
+    def __call__(self, items: list[Any]) -> Any:
+        if not isinstance(items[-1], _Alone):
+            return self._collate(items)
+        places = items.pop()
+        copies = [copy.deepcopy(items[place]) for place in places]
+        again = [copy.deepcopy(item) for item in copies]
+        alone = [self._collate([item]) for item in copies]
+        is_random = not all(
+            torch.equal(one, other)
+            for batch, item in zip(alone, again, strict=True)
+            for one, other in zip(tensors(batch), tensors(self._collate([item])), strict=True)
+        )
+        return _Loaded(self._collate(items), alone, is_random)
+
+
 class _Lists:
     """A batch sampler that is read once."""
 
@@ -168,6 +285,15 @@ class _Lists:
 
     def __iter__(self) -> Iterator[list[int]]:
         return self._lists()
+
+
+def _numbers(dataset: Any) -> list[int]:
+    """Return the numbers of a Subset's records in the data set below, through Subsets of Subsets."""
+    own = torch.as_tensor(dataset.indices).reshape(-1).tolist()
+    if not isinstance(dataset.dataset, Subset):
+        return [int(number) for number in own]
+    below = _numbers(dataset.dataset)
+    return [below[number] for number in own]
 
 
 def _digest(values: Iterable[Any]) -> str:

@@ -2,8 +2,9 @@
 
 | what | when | error |
 |---|---|---|
-| one example changes another's gradient, loss or a buffer | first batch with two finite rows | `NotIsolated` |
-| `augment` mixes rows | first batch with two rows | `NotIsolated` |
+| one example changes another's gradient or loss | first batch with two finite rows, and spot checks | `NotIsolated` |
+| a pass changes parameters, buffers, attributes or variables | every pass | `NotIsolated` |
+| `augment` mixes rows | first batch with two rows, and at random | `NotIsolated` |
 | `loss_fn` does not give one loss per row | every call | `InvalidValue` |
 | a trainable parameter is not in the optimizer | before the first step | `NotLearning` |
 | a trainable parameter has had no gradient, or has not moved | after `guard_steps` steps | `NotLearning` |
@@ -12,19 +13,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from hush.errors import NotIsolated, NotLearning
+from hush.errors import InvalidValue, NotIsolated, NotLearning
 from hush.gradients.batches import Batch, LossFunction, mapped, num_examples, take, tensors
 from hush.gradients.isolation import is_checked
+from hush.gradients.reach import Stateless
+from hush.rng import Rng, fixed_seeds
 from hush.training.parts import local
 from hush.training.team import Team
 
-_ROWS = 16  # mixing shows on any two rows; more only cost time
+_SEEDS = 24  # from which the first batch is augmented to see whether rows mix
+_AGAIN = 1 / 16  # of the later batches whose augmentation is checked again
 
 
 class IsolationGuard:
@@ -122,52 +127,102 @@ def _check_optimizer(parameters: dict[str, nn.Parameter], optimizer: Optimizer, 
 
 
 class CheckedAugmentation:
-    """An augmentation that is checked on its first batch of two rows."""
+    """An augmentation that cannot mix rows: applied row by row, or replayed and compared.
+
+    A function that gives the same rows again from the same seeds of torch, numpy and `random` is checked on every row
+    of the first batch, and with a random half of the rows at one in 16 later batches. Any other function is applied to
+    one row at a time.
+    """
 
     def __init__(self, augment: Callable[[Batch], Batch]) -> None:
-        self._augment = augment
-        self._checked = False
+        self._augment = Stateless(augment, "augment")
+        self._is_replayable: bool | None = None
+        self._stream = Rng.from_entropy().stream("augmentation checks")
 
     def __call__(self, batch: Batch) -> Batch:
-        """The augmented batch."""
-        if not self._checked and num_examples(batch) > 1:
-            check_augmentation(self._augment, batch)
-            self._checked = True
-        return self._augment(batch)
+        """Return the augmented batch."""
+        count = num_examples(batch)
+        if count < 2:
+            return self._augment(batch)
+        if self._is_replayable is None:
+            self._is_replayable = is_replayable(self._augment, batch)
+            if self._is_replayable:
+                check_augmentation(self._augment, batch)
+        elif self._is_replayable and self._stream.random() < _AGAIN:
+            half = torch.from_numpy(self._stream.integers(0, 2, count).astype(bool))
+            if not is_replayable(self._augment, batch):
+                self._is_replayable = False
+            else:
+                _compare(self._augment, batch, [half, ~half], int(self._stream.integers(2**31)))
+        if self._is_replayable:
+            return self._augment(batch)
+        return _joined([self._augment(take(batch, slice(row, row + 1))) for row in range(count)])
+
+
+def is_replayable(augment: Callable[[Batch], Batch], batch: Batch) -> bool:
+    """Return whether the function gives the same rows again from the same seeds."""
+    return all(map(_same, _replayed(augment, batch), _replayed(augment, batch)))
 
 
 def check_augmentation(augment: Callable[[Batch], Batch], batch: Batch) -> None:
-    """Raise `NotIsolated` if changing the first row changes another row of the augmented batch.
+    """Raise `NotIsolated` if changing any row changes another row of the augmented batch.
 
-    Both calls begin at the same state of torch's global generator, which is put back afterwards. A function that is
-    random in another way cannot be compared, and is let through.
+    Rows are changed in groups, one group for each binary digit of a row's number and one for its opposite: any two
+    rows are once in different groups, each way.
     """
-    if num_examples(batch) < 2:
+    count = num_examples(batch)
+    if count < 2:
         return
-    batch = take(batch, slice(0, _ROWS))
-    state = torch.get_rng_state()
-
-    def run(rows: Batch) -> list[Tensor]:
-        torch.set_rng_state(state)
-        return [value.detach().clone() for value in tensors(augment(mapped(torch.clone, rows)))]
-
-    try:
-        once, again, changed = run(batch), run(batch), run(mapped(_first_row_changed, batch))
-    finally:
-        torch.set_rng_state(state)
-    if not all(_same(a, b) for a, b in zip(once, again, strict=True)):
-        return
-    if not all(_same(a[1:], b[1:]) for a, b in zip(once, changed, strict=True)):
-        raise NotIsolated(
-            "augment lets one example change another (a mixture, or a statistic of the batch), so no clipping can "
-            "bound what an example contributes; augment each row for itself."
-        )
+    numbers = torch.arange(count)
+    groups = [(numbers >> digit) % 2 == side for digit in range((count - 1).bit_length()) for side in (0, 1)]
+    _compare(augment, batch, groups)
+    for seed in range(1, _SEEDS):  # what happens at random may not happen from one seed
+        _compare(augment, batch, groups[:2], seed)
 
 
-def _first_row_changed(tensor: Tensor) -> Tensor:
+def _compare(augment: Callable[[Batch], Batch], batch: Batch, groups: list[Tensor], seed: int = 0) -> None:
+    before = _replayed(augment, batch, seed)
+    count = num_examples(batch)
+    if any(value.shape[:1] != (count,) for value in before):
+        raise InvalidValue(f"augment must return as many rows as it got, {count}.")
+    for changed in groups:
+        after = _replayed(augment, mapped(partial(_changed_rows, changed), batch), seed)
+        kept = (~changed).nonzero()[:, 0]
+        if not all(
+            _same(one[kept.to(one.device)], other[kept.to(other.device)])
+            for one, other in zip(before, after, strict=True)
+        ):
+            raise NotIsolated(
+                "augment lets one example change another (a mixture, or a statistic of the batch), so no clipping can "
+                "bound what an example contributes; augment each row for itself."
+            )
+
+
+def _replayed(augment: Callable[[Batch], Batch], batch: Batch, seed: int = 0) -> list[Tensor]:
+    """Return the augmented tensors, from fixed seeds; the user's generators are put back."""
+    with fixed_seeds(seed):
+        return [value.detach().clone() for value in tensors(augment(mapped(torch.clone, batch)))]
+
+
+def _changed_rows(chosen: Tensor, tensor: Tensor) -> Tensor:
+    """The same with other values in the chosen rows: such as occur in the tensor, moved a little where they may be."""
     result = tensor.clone()
-    result[0] = 1 - result[0] if tensor.is_floating_point() else result[0].flip(-1) if result[0].ndim else result[0]
+    where = chosen.to(tensor.device)
+    others = tensor.roll(1, 0).flip(-1) if tensor.ndim > 1 else tensor.roll(1, 0)
+    result[where] = (others[where] * -0.7 + 0.3).to(tensor.dtype) if tensor.is_floating_point() else others[where]
     return result
+
+
+def _joined(pieces: list[Batch]) -> Batch:
+    """Batches of one row each as one batch."""
+    first = pieces[0]
+    if isinstance(first, Tensor):
+        return torch.cat(pieces)
+    if isinstance(first, Mapping):
+        return {key: _joined([piece[key] for piece in pieces]) for key in first}
+    if isinstance(first, tuple | list):
+        return tuple(_joined([piece[place] for piece in pieces]) for place in range(len(first)))
+    return first
 
 
 def _same(left: Tensor, right: Tensor) -> bool:

@@ -19,7 +19,7 @@ class Losses:
     """
 
     def __init__(self, loss_fn: LossFunction) -> None:
-        self.loss_fn = loss_fn
+        self.loss_fn = self.__wrapped__ = loss_fn
         self._weighted = False
         self._heard: list[tuple[Tensor, Tensor | None]] = []
 

@@ -226,10 +226,19 @@ class TrainingPlan:
             first: The step to begin with, counted from 0.
         """
         from hush.training.feed import Feed
+        from hush.training.guards import CheckedAugmentation
         from hush.training.team import Team
 
         team = Team.current()
-        feed = Feed(self, dataset, people=people, augment=augment, collate=collate, workers=workers, team=team)
+        feed = Feed(
+            self,
+            dataset,
+            people=people,
+            augment=None if augment is None else CheckedAugmentation(augment),
+            collate=collate,
+            workers=workers,
+            team=team,
+        )
         return feed.batches(team.sampling(rng or Rng.from_entropy()), first=first)
 
     @cached_property

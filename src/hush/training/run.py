@@ -27,6 +27,7 @@ from hush.privacy import Evidence, Guarantee
 from hush.training import plan_text
 from hush.training.books import LEDGER_FILE
 from hush.training.costs import cost
+from hush.training.earlier import Earlier, remember
 from hush.training.files import load_weights, read_tensors, write_tensors, write_text
 from hush.training.history import History
 from hush.training.plan import TrainingPlan
@@ -84,6 +85,10 @@ class Run:
     def load_into(self, model: nn.Module) -> None:
         """Give a model of the same shape these weights."""
         load_weights(model, self.weights)
+        record = Earlier(
+            self.note, (lambda: self.event) if self.plan.private else None, self.plan.relation, self.plan.delta
+        )
+        remember(dict(model.named_parameters()), record)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the run into a folder; `run.json` comes last, so a folder that has it is whole."""

@@ -253,6 +253,7 @@ class Session:
 
     def _notes(self) -> tuple[str, ...]:
         notes = [self._stopped] if self._stopped else []
+        notes += self._private.notes()
         if not self._rng.is_secret:
             notes.append("noise and sampling come from a seed: whoever knows it can take the noise away.")
         if self._plan.unit == "person":

@@ -7,6 +7,7 @@ the whole model's size.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 
 from hush.errors import InvalidValue, NotIsolated
 from hush.gradients.batches import Batch, LossFunction, num_examples
-from hush.gradients.clipped import ClippedSum, Method
+from hush.gradients.clipped import ClippedSum, Method, Row
 from hush.gradients.sharded import Gathered, no_piece, pieces_of
 from hush.training.distributed import AddNoise, agree_on
 from hush.training.losses import unheard
@@ -66,8 +67,15 @@ class Sharded:
         self.team.add_up([], failure)
 
     def clipped_sum(
-        self, loss_fn: LossFunction, batch: Batch, clip_norm: float, *, groups: Tensor | None, size: int | None
-    ) -> ClippedSum:
+        self,
+        loss_fn: LossFunction,
+        batch: Batch,
+        clip_norm: float,
+        *,
+        groups: Tensor | None,
+        size: int | None,
+        rows: Sequence[int] = (),
+    ) -> tuple[ClippedSum, list[Row]]:
         """The rows that this process holds of the lot's clipped sums, computed `size` examples at a time."""
         pieces = pieces_of(batch, groups, size)
         if size is not None:  # otherwise every process has one
@@ -84,11 +92,11 @@ class Sharded:
             scatter.flush()
             norms.append(found)
             broken += bad
-        return ClippedSum({name: total[name] for name in self._shards}, torch.cat(norms), broken, "tape")
+        return ClippedSum({name: total[name] for name in self._shards}, torch.cat(norms), broken, "tape"), []
 
     def plain_sum(self, loss_fn: LossFunction, batch: Batch, *, size: int | None) -> dict[str, Tensor]:
         """The same with nothing clipped."""
-        return self.clipped_sum(loss_fn, batch, float("inf"), groups=None, size=size).gradients
+        return self.clipped_sum(loss_fn, batch, float("inf"), groups=None, size=size)[0].gradients
 
     def released(self, gradients: dict[str, Tensor], add_noise: AddNoise | None) -> dict[str, Tensor]:
         """The gradients, with noise where it is asked for, sharded as the parameters are."""
@@ -126,7 +134,7 @@ class _Scatter:
             _reduce_scatter(mine, joined.view(-1))
         for (name, _), piece in zip(self._waiting, mine.split([cut.shape[1] for cut in parts]), strict=True):
             held = local(self._shards[name])
-            found = piece[: held.numel()].view(held.shape).to(held.device, held.dtype)
+            found = piece[: held.numel()].view(held.shape).to(held.device)
             self._total[name] = found if name not in self._total else self._total[name] + found
         self._waiting, self._count = [], 0
 

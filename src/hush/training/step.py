@@ -14,6 +14,8 @@ from hush.errors import InvalidValue
 from hush.gradients import physical_batch_size_for
 from hush.gradients.batches import Batch, LossFunction, num_examples
 from hush.gradients.clipped import Method
+from hush.gradients.spot_check import check_collated, check_rows, watched_randomness
+from hush.gradients.state import logged_by, settle
 from hush.mechanisms import gaussian
 from hush.privacy import Guarantee
 from hush.rng import Rng
@@ -21,11 +23,13 @@ from hush.training.charges import Charges
 from hush.training.clipping import ClipNorm
 from hush.training.costs import cost
 from hush.training.distributed import Engine, engine_for
+from hush.training.draws import UNPLANNED, Draw, Taken
+from hush.training.earlier import Earlier, digests, notes_on, remember, remember_values
 from hush.training.guards import Reach
-from hush.training.handed import UNPLANNED, Taken
-from hush.training.losses import Losses
+from hush.training.losses import Losses, unheard
 from hush.training.lots import Lot, as_lot, to_device
 from hush.training.noise_choice import Noise, noise_source
+from hush.training.spots import SpotChecks
 from hush.training.team import Team
 
 if TYPE_CHECKING:
@@ -107,6 +111,14 @@ class PrivateGradients:
             raise InvalidValue("memory_limit is not for sharded models; give the plan a physical_batch_size.")
         self.reach = Reach(self._parameters)
         self._taken = Taken(plan)
+        self._step = first
+        self._spots = SpotChecks(self._rng, plan.steps)
+        self._margin = _rounding(self._parameters, plan.expected_batch_size)
+        self._is_settled = self._collates_randomly = False
+        event = (lambda: self._charges.event) if plan.private else None
+        self._record = Earlier(note or f"run {id(self)}", event, plan.relation, plan.delta)
+        self._earlier = notes_on(self._parameters, self._record)
+        self._began_with = digests(self._parameters)
 
     @property
     def steps(self) -> int:
@@ -120,7 +132,7 @@ class PrivateGradients:
 
         Raises:
             BudgetExceeded: this step is not in the plan or does not fit under the account's cap; nothing was released.
-            NotIsolated: one example changes another's gradient; seen on the first batch.
+            NotIsolated: one example changes another's gradient, or a pass keeps something of the examples.
         """
         self._charges.require_room()
         work, charged, failure = None, 0, None
@@ -138,13 +150,29 @@ class PrivateGradients:
         return self._release(work, found)
 
     def guarantee(self) -> Guarantee:
-        """What the charged steps cost; a note says where batches were not drawn by the plan."""
+        """What the charged steps cost; notes say what it does not cover and what could not be checked."""
         found = cost(self._charges.event, delta=self.plan.delta, relation=self.plan.relation)
-        return replace(found, notes=(*found.notes, UNPLANNED)) if self._taken.unplanned else found
+        return replace(found, notes=(*found.notes, *self.notes()))
+
+    def notes(self) -> tuple[str, ...]:
+        """What the guarantee does not cover, and what could not be checked."""
+        notes = [*self._earlier]
+        if self._taken.unplanned and self.plan.private:
+            notes += [UNPLANNED, "whether examples depend on what they are collated with was not checked."]
+        if self._collates_randomly:
+            notes.append(
+                "collate is random, so whether examples depend on what they are collated with was not checked."
+            )
+        for name in logged_by(self.model):
+            notes.append(f"{name} keeps something of the private batches, which the released model must not depend on.")
+        if self._engine.in_lockstep and self.plan.private:
+            notes.append("the model is sharded, so no example's gradient was compared with its gradient alone.")
+        return tuple(notes)
 
     def close(self) -> None:
         """Give back the charged steps that never started; with an account, no further step is possible."""
         self._charges.close()
+        remember_values(self._parameters, self._began_with, self._record)
 
     def __enter__(self) -> PrivateGradients:
         return self
@@ -166,19 +194,34 @@ class PrivateGradients:
 
     def _work(self, loss_fn: LossFunction, batch: Batch | Lot) -> _Work:
         """What this process's share of the lot gives; nothing of it is private yet."""
+        draw = self._drawn(as_lot(batch))
         lot = to_device(as_lot(batch), self._device)
         if self._losses is None or self._losses.loss_fn is not loss_fn:
             self._losses = Losses(loss_fn)
         losses, rows = self._losses, num_examples(lot.batch)
         self._check_lot(lot, rows)
+        rows_alone = (
+            self._spots.rows(self._step, rows if lot.units is None else lot.units) if draw is None else draw.rows
+        )
         if not self.plan.private:
             gradients = self._engine.plain_sum(losses, losses.take(lot), size=self.plan.physical_batch_size)
             return _Work(gradients, rows, losses.sums(), 0, 0.0, "plain")
+        if rows and not self._is_settled and not self._engine.in_lockstep:
+            settle(self.model, loss_fn, lot.batch)
+            self._is_settled = True
         self._engine.check_isolation(loss_fn, lot.batch)
         self._find_physical_batch(loss_fn, lot)
-        total = self._engine.clipped_sum(
-            losses, losses.take(lot), self.clip_norm.value, groups=lot.groups, size=self._physical
-        )
+        clip_norm = self.clip_norm.value * (1 - self._margin)
+        given = losses.take(lot)
+        with watched_randomness() as is_random:
+            total, found = self._engine.clipped_sum(
+                losses, given, clip_norm, groups=lot.groups, size=self._physical, rows=rows_alone
+            )
+        if found:
+            check_rows(self.model, unheard(losses), given, rows_alone, found, method=self.method, is_random=is_random())
+        if draw is not None and draw.alone and not self._engine.in_lockstep:
+            check_collated(self.model, loss_fn, to_device(draw.alone, self._device))
+        self._collates_randomly = self._collates_randomly or (draw is not None and draw.is_random)
         self._check_names(total.gradients)
         norms = total.norms[: lot.units]
         count = self.clip_norm.centred_count(norms) if self.plan.adaptive is not None else 0.0
@@ -203,7 +246,12 @@ class PrivateGradients:
                 f"the plan's batches have at most {most} examples, and this one has {rows // copies}; take the batches "
                 "from plan.batches(dataset)."
             )
-        self._taken.take(rows)
+
+    def _drawn(self, lot: Lot) -> Draw | None:
+        """Return the draw of the plan's sampler that this lot is; warn where it is none."""
+        if not self.plan.private:
+            return None
+        return self._taken.take(lot.batch, self._step, num_examples(lot.batch))
 
     def _check_names(self, gradients: dict[str, Tensor]) -> None:
         """Refuse, before anything is charged, a model whose parameters were frozen or unfrozen meanwhile."""
@@ -219,12 +267,14 @@ class PrivateGradients:
         charged, units, loss, weight, nonfinite, count, norm, clipped, *reached = found
         plan, clip_norm = self.plan, self.clip_norm.value
         step = self._charges.start(int(charged))
+        self._step += 1
+        remember(self._parameters, self._record)
         if units:
             self.reach.see(reached)
         assert work.gradients is not None
         gradients = self._engine.released(work.gradients, self._add_noise if plan.private else None)
         for name, parameter in self._parameters.items():
-            parameter.grad = gradients[name].div_(plan.expected_batch_size)
+            parameter.grad = gradients[name].div_(plan.expected_batch_size).to(parameter.dtype)
         self._move_clip_norm(count)
         shares = (norm / units, clipped / units) if units and plan.private else (None, None)
         return StepReport(step, clip_norm, loss / weight if weight else None, int(nonfinite), work.method, *shares)
@@ -242,6 +292,17 @@ class PrivateGradients:
                 lambda: float(gaussian(count, sensitivity=0.5, noise_multiplier=noise, rng=self._rng))
             )
             self.clip_norm.update(noisy)
+
+
+def _rounding(parameters: dict[str, nn.Parameter], batch_size: float) -> float:
+    """Return by how much rounding may lengthen what one example adds to a sum of so many, relative to the clip norm.
+
+    Norms and products are off by a few units in the last place, and a sum of B gradients by about sqrt(B) units of its
+    length, which is at most B clip norms; see docs/theory/private-gradients.md.
+    """
+    wide = all(value.dtype == torch.float64 for value in parameters.values())
+    unit = torch.finfo(torch.float64 if wide else torch.float32).eps
+    return min(0.01, unit * (64 + batch_size))
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from hush.gradients import correlation
+from hush.gradients.indexing import is_batched
 from hush.gradients.layout import Layout
 from hush.gradients.rules.products import is_weight, plain
 from hush.gradients.tape import rule
@@ -55,6 +56,8 @@ def _convolution(tape: Tape, func: Any, given: dict[str, Any], *, transposed: bo
     layout = tape.layout(inputs, func, [value for value in (weight, bias) if value is not None])
     if layout != Layout(0) or inputs.ndim != weight.ndim:
         raise tape.no_rule(func, [weight], "the examples must lie on axis 0")
+    if is_batched((weight, bias)):
+        raise tape.no_rule(func, [weight, *([] if bias is None else [bias])], "a kernel or bias made of the batch")
     output = func(inputs, plain(tape, weight), plain(tape, bias), **given)
 
     settings = correlation.Settings.of(weight, inputs.ndim - 2, transposed=transposed, **given)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from hush.gradients import follow
+from hush.gradients.indexing import arguments
 from hush.gradients.layout import UNKNOWN, Layout, layout_of
 from hush.gradients.rules.expanded import per_example
 from hush.gradients.tape import _tensors, rule
@@ -87,8 +88,11 @@ def _with_copies(tape: Tape, func: Any, args: Any, kwargs: Any, other: Tensor, l
 @rule(torch.prelu, torch.Tensor.prelu)
 def prelu(tape: Tape, func: Any, args: Any, kwargs: Any) -> Any:
     """One slope, or one for each channel (axis 1)."""
-    inputs, weight = args[0], args[1]
+    given = arguments(("input", "weight"), args, kwargs)
+    if given is None or len(given) < 2:
+        raise tape.no_rule(func, list(_tensors(args)), "arguments that it does not know")
+    inputs, weight = given["input"], given["weight"]
     with tape:
         if weight.numel() > 1:
             weight = weight.view(-1, *[1] * (inputs.ndim - 2))
-        return torch.where(inputs >= 0, inputs, inputs * weight)
+        return torch.where(inputs > 0, inputs, inputs * weight)  # at zero torch takes the slope, not one

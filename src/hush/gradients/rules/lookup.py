@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 @rule(torch.embedding)
 def embedding(tape: Tape, func: Any, args: Any, kwargs: Any) -> Tensor:
     """weight[index]; the row `padding_idx` learns nothing."""
+    if len(args) < 2:
+        raise tape.no_rule(func, list(args), "operands by name")
     weight, index, *rest = args
     padding = kwargs.get("padding_idx", rest[0] if rest else -1)
     layout = layout_of(index)

@@ -9,25 +9,38 @@ import torch
 from torch import Tensor
 
 from hush.errors import NotIsolated
+from hush.gradients import follow
+from hush.gradients.indexing import arguments, is_batched
 from hush.gradients.layout import Layout, by_example
 from hush.gradients.rules.products import plain
-from hush.gradients.tape import rule
+from hush.gradients.tape import _tensors, rule
 from hush.gradients.uses import Rows
 
 if TYPE_CHECKING:
     from hush.gradients.tape import Tape
 
 
+def _named(tape: Tape, func: Any, names: tuple[str, ...], args: Any, kwargs: Any) -> list[Any]:
+    """Return the arguments in order, None where one is not given; a scale or shift made of the batch is refused."""
+    given = arguments(names, args, kwargs)
+    if given is None or is_batched([value for name, value in given.items() if name != "input"]):
+        raise tape.no_rule(
+            func, _tensors([*args, *kwargs.values()]), "arguments that it does not know, or of the batch"
+        )
+    return [given.get(name) for name in names]
+
+
 @rule(torch.layer_norm)
 def layer_norm(tape: Tape, func: Any, args: Any, kwargs: Any) -> Tensor:
     """The affine part's gradients come from the saved mean and scale."""
-    inputs, shape, weight, bias = (*args, None, None)[:4]
+    names = ("input", "normalized_shape", "weight", "bias", "eps", "cudnn_enable")
+    inputs, shape, weight, bias, eps, _ = _named(tape, func, names, args, kwargs)
     layout = tape.layout(inputs, func, [value for value in (weight, bias) if value is not None])
     if layout.axis >= inputs.ndim - len(shape):
         if tape.count == 1:
             raise tape.no_rule(func, [weight], "the one example lies on the axis that is normalised")
         raise NotIsolated("layer_norm normalises over the examples of a batch; normalise over features only.")
-    epsilon = args[4] if len(args) > 4 else kwargs.get("eps", 1e-5)
+    epsilon = 1e-5 if eps is None else eps
     output, mean, scale = torch.native_layer_norm(inputs, shape, plain(tape, weight), plain(tape, bias), epsilon)
 
     def write(gradient: Tensor, inputs: Tensor, mean: Tensor, scale: Tensor) -> None:
@@ -57,11 +70,12 @@ def _affine(tape: Tape, normal: Tensor, weight: Tensor | None, bias: Tensor | No
 @rule(torch.group_norm)
 def group_norm(tape: Tape, func: Any, args: Any, kwargs: Any) -> Tensor:
     """Normalise natively, then scale and shift each channel."""
-    inputs, groups, weight, bias = (*args, None, None)[:4]
+    names = ("input", "num_groups", "weight", "bias", "eps", "cudnn_enabled")
+    inputs, groups, weight, bias, eps, _ = _named(tape, func, names, args, kwargs)
     layout = tape.layout(inputs, func, [value for value in (weight, bias) if value is not None])
     if layout != Layout(0):
         raise tape.no_rule(func, [weight], "the examples must lie on axis 0")
-    epsilon = args[4] if len(args) > 4 else kwargs.get("eps", 1e-5)
+    epsilon = 1e-5 if eps is None else eps
     count, channels, places = inputs.shape[0], inputs.shape[1], math.prod(inputs.shape[2:])
     output, mean, scale = torch.native_group_norm(
         inputs.contiguous(), plain(tape, weight), plain(tape, bias), count, channels, places, groups, epsilon
@@ -85,28 +99,27 @@ def group_norm(tape: Tape, func: Any, args: Any, kwargs: Any) -> Tensor:
 @rule(torch.instance_norm)
 def instance_norm(tape: Tape, func: Any, args: Any, kwargs: Any) -> Tensor:
     """Normalise natively, then scale and shift each channel."""
-    inputs, weight, bias, mean, variance, use_input, *rest = args
+    follow.check_statistics(func, args, kwargs)
+    names = (*follow.STATISTICS, "use_input_stats", "momentum", "eps", "cudnn_enabled")
+    inputs, weight, bias, *rest = _named(tape, func, names, args, kwargs)
     with tape:
-        normal = func(inputs, None, None, mean, variance, use_input, *rest)
+        normal = func(inputs, None, None, *rest)
         return _affine(tape, normal, weight, bias)
 
 
 @rule(torch.rms_norm)
 def rms_norm(tape: Tape, func: Any, args: Any, kwargs: Any) -> Tensor:
     """Normalise natively, then scale."""
-    inputs, shape, weight = args[:3]
+    inputs, shape, weight, epsilon = _named(tape, func, ("input", "normalized_shape", "weight", "eps"), args, kwargs)
     with tape:
-        return func(inputs, shape, None, *args[3:], **kwargs) * weight
+        return func(inputs, shape, None, epsilon) * weight
 
 
 @rule(torch.batch_norm)
 def batch_norm(tape: Tape, func: Any, args: Any, kwargs: Any) -> Tensor:
     """With fixed statistics it is an affine map; with the batch's own it mixes examples."""
-    inputs, weight, bias, mean, variance, training, *rest = args
-    if training:
-        raise NotIsolated(
-            "batch_norm in training mode mixes the examples of a batch; use GroupNorm, or keep the module in eval "
-            "mode with statistics from public data."
-        )
+    follow.check_statistics(func, args, kwargs)
+    names = (*follow.STATISTICS, "training", "momentum", "eps", "cudnn_enabled")
+    inputs, weight, bias, *rest = _named(tape, func, names, args, kwargs)
     with tape:
-        return _affine(tape, func(inputs, None, None, mean, variance, False, *rest), weight, bias)
+        return _affine(tape, func(inputs, None, None, *rest), weight, bias)

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hush.gradients import follow
+from hush.gradients.indexing import is_batched
 from hush.gradients.layout import Layout, by_example, layout_of, mark
 from hush.gradients.rules.elementwise import reference
 from hush.gradients.rules.expanded import per_example
@@ -69,8 +70,13 @@ def linear(tape: Tape, func: Any, args: Any, kwargs: Any) -> Tensor:
     layout = tape.layout(inputs, func, [weight])
     if layout.axis == inputs.ndim - 1:
         raise tape.no_rule(func, [weight], "the examples lie on the axis that is summed over")
+    if is_batched((weight, bias)):
+        raise tape.no_rule(func, [weight], "a weight or bias made of the batch")
     if weight.ndim != 2:
         raise tape.no_rule(func, [weight], "a weight vector")
+    if bias is not None and bias.shape != weight.shape[:1]:  # one number for all features
+        with tape:
+            return func(inputs, weight) + bias
     inputs = inputs.contiguous()
     # As one matrix: torch itself would do many small products where the weight needs no gradient.
     matrix = inputs if inputs.ndim == 2 else inputs.reshape(-1, inputs.shape[-1])
@@ -109,7 +115,9 @@ def _expanded_product(tape: Tape, func: Any, inputs: Tensor, weight: Tensor, bia
 @rule(*follow._both("matmul", "__matmul__", "__rmatmul__", "mm", "bmm", "mv"))
 def matmul(tape: Tape, func: Any, args: Any, kwargs: Any) -> Tensor:
     """x @ W and W @ x; a weight with axes of its own before the last two becomes one copy per example."""
-    left, right = _named(args, kwargs, ("input", "other"))
+    if len(args) + len(kwargs) != 2 or not kwargs.keys() <= {"other", "mat2", "vec"}:
+        raise tape.no_rule(func, _tensors([*args, *kwargs.values()]), "operands by names that it does not know")
+    left, right = list(args) + list(kwargs.values())
     if func is torch.Tensor.__rmatmul__:
         left, right = right, left
     if is_weight(tape, left) and is_weight(tape, right):
@@ -150,7 +158,7 @@ def addmm(tape: Tape, func: Any, args: Any, kwargs: Any) -> Tensor:
     with tape:
         if (
             not kwargs
-            and bias.ndim == 1
+            and bias.shape == weight.shape[1:]
             and is_weight(tape, weight)
             and weight.ndim == 2
             and not is_weight(tape, inputs)

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hush.gradients.layout import Layout, layout_of, mark
-from hush.gradients.tape import rule
+from hush.gradients.layout import UNKNOWN, Layout, layout_of, mark
+from hush.gradients.tape import _tensors, rule
 
 if TYPE_CHECKING:
     from hush.gradients.tape import Tape
@@ -55,11 +55,14 @@ _CELLS: dict[Any, Any] = {
 @rule(*_CELLS)
 def recurrent(tape: Tape, func: Any, args: Any, kwargs: Any) -> Any:
     """All layers and directions."""
-    if len(args) != 9 or isinstance(args[3], Tensor | list | tuple):
-        raise tape.no_rule(func, list(args[3]) if len(args) > 3 else [], "packed sequences")
+    if kwargs or len(args) != 9 or isinstance(args[3], Tensor | list | tuple):
+        raise tape.no_rule(func, list(_tensors(args)), "packed sequences")
     inputs, states, weights, has_bias, layers, dropout, training, both_ways, batch_first = args
     states = tuple(states) if isinstance(states, tuple | list) else (states,)
-    states = tuple(_started(tape, state) for state in states)
+    place = layout_of(inputs)
+    if place is not None and (inputs.ndim != 3 or place.axis != (0 if batch_first else 1)):
+        raise tape.no_rule(func, list(weights), "the examples lie on the axis of time or features")
+    states = tuple(_started(state, inputs.shape[0 if batch_first else 1], place) for state in states)
     with tape:
         sequence = inputs.transpose(0, 1) if batch_first else inputs  # (time, batch, features)
         finals: list[State] = []
@@ -81,12 +84,18 @@ def recurrent(tape: Tape, func: Any, args: Any, kwargs: Any) -> Any:
         return (sequence.transpose(0, 1) if batch_first else sequence, *ends)
 
 
-def _started(tape: Tape, state: Tensor) -> Tensor:
-    """The first state, (layers, batch, features), noted as batched whoever made it."""
-    if layout_of(state) is not None or state.requires_grad:
+def _started(state: Tensor, extent: int, place: Layout | None) -> Tensor:
+    """Return the first state, (layers, batch, features), marked like the inputs where it is a constant.
+
+    A constant is no example's, so it may count as each example's own. As such its product with a weight is noted at
+    once, and not as a weight of its own.
+    """
+    if layout_of(state) is not None or state.requires_grad or place is None or place == UNKNOWN:
         return state
-    alias = state.detach()  # the note must not stay on a tensor of the model
-    mark(alias, Layout(1))
+    if state.ndim != 3 or state.shape[1] != extent:
+        return state
+    alias = state.detach()  # the mark must not stay on a tensor of the model
+    mark(alias, Layout(1, place.outer, place.inner))
     return alias
 
 

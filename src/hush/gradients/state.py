@@ -1,0 +1,385 @@
+"""The state of a model and its loss function, which a forward or backward pass must leave as it was.
+
+Whatever a pass writes down (a running mean, a cached activation, a list in a closure) can carry one batch's private
+rows into later steps or into the released model without noise. So everything that is within reach is compared before
+and after each pass:
+
+| what | how | changed |
+|---|---|---|
+| parameters, and their `.grad` | identity, version, and values where `in_full` | restored, `NotIsolated` |
+| buffers and tensors in attributes | the same | restored, `NotIsolated` unless it does not depend on the examples |
+| other attributes of modules; what `loss_fn` and the model's own classes reach in closures, globals and class bodies |
+  values, containers by their items | the same |
+| `training` flags | value | restored |
+
+A counter or a table of positions that grows with the length of the inputs changes too, without seeing any example. It
+is told apart by a trial: the pass is run again from the restored state, on made-up rows of the same shapes. What
+changes in the same way there does not depend on the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from hush.errors import NotIsolated
+from hush.gradients.batches import Batch, LossFunction, call, mapped
+from hush.gradients.reach import GONE, Modules, Printer, print_of, reach, version_of
+from hush.rng import kept_generators
+
+_TABLES = (nn.Embedding, nn.EmbeddingBag)
+_SMALL = 4096  # numbers of a tensor in an attribute, up to which a copy is kept at every pass
+_MARK = "_hush_layout"
+
+
+def check_tables(modules: Modules) -> None:
+    """Raise `NotIsolated` for an embedding that rewrites its rows during the forward pass."""
+    for name, module in modules:
+        if isinstance(module, _TABLES) and module.max_norm is not None:
+            raise NotIsolated(
+                f"{name or 'the model'} ({type(module).__name__}) has max_norm, which rewrites the rows that a batch "
+                "looks up without any noise; set max_norm to None."
+            )
+
+
+class ReadOnly(TorchFunctionMode):
+    """Rejects functions that write into a parameter, before they do."""
+
+    def __init__(self, modules: Modules) -> None:
+        super().__init__()
+        self._memory = parameter_memory(modules)
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
+        check_write(func, args, kwargs or {}, self._memory)
+        return func(*args, **(kwargs or {}))
+
+
+def memory_of(tensor: Tensor) -> int:
+    """Return a number that tensors share if and only if they share their memory, on every device."""
+    with torch._C.DisableTorchFunction():
+        return int(tensor.untyped_storage()._cdata)
+
+
+def parameter_memory(modules: Modules) -> dict[int, str]:
+    """Return each parameter's memory with its name."""
+    return {
+        memory_of(value): f"{path}.{name}" if path else name
+        for path, module in modules
+        for name, value in module._parameters.items()
+        if value is not None and value.layout is torch.strided and type(value.data) is Tensor
+    }
+
+
+_writing: dict[Any, bool] = {}
+
+
+def writes(func: Any) -> bool:
+    """Return whether a function writes into its first operand."""
+    found = _writing.get(func)
+    if found is None:
+        name = getattr(func, "__name__", "")
+        is_setter = name == "__set__" and getattr(func, "__self__", None) is Tensor.data
+        in_place = (name.endswith("_") and not name.endswith("__")) or name in _IN_PLACE
+        found = _writing[func] = is_setter or in_place
+    return found
+
+
+_IN_PLACE = {f"__i{name}__" for name in (
+    "add", "sub", "mul", "truediv", "div", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift", "matmul",
+)} | {"__setitem__"}  # fmt: skip
+_HARMLESS = {"requires_grad_", "retain_grad", "share_memory_"}
+
+
+def check_write(
+    func: Any, args: Any, kwargs: Mapping[str, Any], memory: Mapping[int, str], kind: str = "parameter"
+) -> None:
+    """Raise `NotIsolated` if the function is about to write into a parameter, or a part of the batch into a buffer."""
+    target = kwargs.get("out")
+    if target is None:
+        if not args or not writes(func) or getattr(func, "__name__", "") in _HARMLESS:
+            return
+        target = args[0]
+    for tensor in target if isinstance(target, tuple | list) else (target,):
+        if isinstance(tensor, Tensor) and type(tensor) in (Tensor, nn.Parameter) and tensor.layout is torch.strided:
+            name = memory.get(memory_of(tensor))
+            if name is not None:
+                raise NotIsolated(_changed(f"{kind} {name}", getattr(func, "__name__", "")))
+
+
+# --- a snapshot ------------------------------------------------------------------------------------------------------
+
+
+class _Held:
+    """A tensor that a pass must leave alone."""
+
+    __slots__ = ("copy", "grad", "grad_version", "name", "requires_grad", "tensor", "version")
+
+    def __init__(self, name: str, tensor: Tensor, copy: Tensor | None) -> None:
+        self.name, self.tensor, self.version, self.copy = name, tensor, version_of(tensor), copy
+        self.requires_grad = tensor.requires_grad
+        self.grad = tensor.grad if tensor.is_leaf else None
+        self.grad_version = 0 if self.grad is None else self.grad._version
+
+    def is_changed(self, *, in_full: bool) -> bool:
+        """Return whether the values are others now; `in_full` compares the values themselves."""
+        if version_of(self.tensor) != self.version:
+            return True
+        return in_full and self.copy is not None and not _equal(self.tensor, self.copy)
+
+    def is_marked(self) -> bool:
+        """Return whether `.grad` or `requires_grad` was changed."""
+        grad = self.tensor.grad if self.tensor.is_leaf else None
+        other = grad is not self.grad or (grad is not None and grad._version != self.grad_version)
+        return other or self.tensor.requires_grad is not self.requires_grad
+
+    def restore(self) -> None:
+        self.tensor.__dict__.pop(_MARK, None)
+        with torch.no_grad():
+            if self.copy is not None and not _equal(self.tensor, self.copy):
+                if self.tensor.shape != self.copy.shape:
+                    self.tensor.data = self.copy.clone()
+                self.tensor.detach().copy_(self.copy)
+            if self.tensor.is_leaf:
+                self.tensor.requires_grad_(self.requires_grad)
+                self.tensor.grad = self.grad
+
+
+def _equal(one: Tensor, other: Tensor) -> bool:
+    if one.layout is not torch.strided:
+        return True
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    return torch.equal(one, other) or (one.is_floating_point() and torch.equal(one.nan_to_num(), other.nan_to_num()))
+
+
+class Snapshot:
+    """What a model and its loss function hold before a pass."""
+
+    def __init__(self, model: nn.Module, loss_fn: LossFunction, modules: Modules, *, in_full: bool) -> None:
+        tables, others = reach(model, modules, loss_fn, anew=in_full)
+        modules = [*modules, *others]
+        self._modules, self._in_full = modules, in_full
+        self._flags = [module.training for _, module in modules]
+        self._places: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = []
+        self._held: list[tuple[str, _Held]] = []
+        for path, module in modules:
+            for kind, table in (("parameter", module._parameters), ("buffer", module._buffers)):
+                if not table:
+                    continue
+                if isinstance(table, dict):  # scripted modules have another kind
+                    self._places.append((kind, path, table, dict(table)))
+                for name, value in table.items():
+                    if value is not None:
+                        is_kept = (in_full or kind == "buffer") and value.layout is torch.strided
+                        copy = value.detach().clone() if is_kept else None
+                        self._held.append((kind, _Held(f"{path}.{name}" if path else name, value, copy)))
+        self._known = {id(module) for _, module in modules}
+        self._printer = Printer(self._known)
+        self._tables = [(table, table.read()) for table in tables]
+        self._prints = [{key: self._printer.of(value) for key, value in items.items()} for _, items in self._tables]
+        self._attributes = [
+            _Held("", tensor, tensor.detach().clone() if in_full or tensor.numel() <= _SMALL else None)
+            for tensor in self._printer.tensors
+        ]
+
+    def changes(self) -> dict[str, Any]:
+        """Return the names of all that is not as before, each with a print of what it is now."""
+        found: dict[str, Any] = {}
+        for kind, held in self._held:
+            if held.is_changed(in_full=self._in_full):
+                found[f"{kind} {held.name}"] = print_of(held.tensor) if kind == "buffer" else GONE
+            if held.is_marked():
+                found[f"the gradient of {held.name}"] = GONE
+        for kind, path, place, before in self._places:
+            for name in {**before, **place}:
+                if place.get(name, GONE) is not before.get(name, GONE):
+                    found[f"{kind} {path}.{name}" if path else f"{kind} {name}"] = print_of(place.get(name))
+        printer = Printer(self._known)
+        for (table, _), old in zip(self._tables, self._prints, strict=True):
+            now = table.read()
+            for key in {**old, **now}:
+                if key not in now or key not in old or printer.of(now[key]) != old[key]:
+                    found[f"{table.label}{key}"] = print_of(now.get(key))
+        if self._in_full and any(held.is_changed(in_full=True) for held in self._attributes):
+            found.setdefault("a tensor in an attribute", GONE)
+        return found
+
+    def silent_changes(self) -> list[str]:
+        """Return the names of parameters that changed, and of buffers that changed without a new version."""
+        return [
+            f"{kind} {held.name}"
+            for kind, held in self._held
+            if held.is_changed(in_full=True) and (kind == "parameter" or version_of(held.tensor) == held.version)
+        ]
+
+    def restore(self) -> None:
+        """Put everything back."""
+        for _, _, place, before in self._places:
+            place.clear()
+            place.update(before)
+        for held in (*(held for _, held in self._held), *self._attributes):
+            held.restore()
+        for container, copy in self._printer.containers:
+            if isinstance(container, dict | set):
+                container.clear()
+                container.update(copy)
+            else:
+                container.clear()
+                container.extend(copy)
+        for table, items in self._tables:
+            now = table.read()
+            for key in {**items, **now}:
+                if now.get(key, GONE) is not items.get(key, GONE):
+                    table.write(key, items.get(key, GONE))
+        self.restore_flags()
+
+    def restore_buffers(self) -> None:
+        """Put the values of buffers back."""
+        for kind, held in self._held:
+            if kind == "buffer":
+                held.restore()
+
+    def restore_flags(self) -> None:
+        """Put the `training` flags back."""
+        for (_, module), training in zip(self._modules, self._flags, strict=True):
+            if module.training is not training:
+                module.training = training
+
+
+def guarded(
+    model: nn.Module,
+    loss_fn: LossFunction,
+    batch: Batch,
+    modules: Modules,
+    work: Callable[[Batch], Any],
+    *,
+    in_full: bool = False,
+) -> Any:
+    """Return `work(batch)`, one pass that must leave model and loss function as they were.
+
+    Raises:
+        NotIsolated: The pass changed something, and a forward pass on made-up rows changes it in another way.
+    """
+    check_tables(modules)
+    before = Snapshot(model, loss_fn, modules, in_full=in_full)
+    draws = torch.get_rng_state()
+    try:
+        result = work(batch)
+    except BaseException:
+        before.restore()
+        raise
+    found = before.changes()
+    if not found:
+        before.restore_flags()
+        return result
+    before.restore()
+    after = torch.get_rng_state()
+    expected: dict[str, Any] = {}
+    for fill in (1, 0):
+        again = Snapshot(model, loss_fn, modules, in_full=in_full)
+        torch.set_rng_state(draws)
+        try:
+            with torch.enable_grad():
+                call(loss_fn, model, made_up(batch, fill))
+        except Exception:  # made-up rows are not always valid ones
+            again.restore()
+            continue
+        expected = again.changes()
+        again.restore_flags()
+        break
+    torch.set_rng_state(after)
+    others = [name for name, value in found.items() if value is GONE or expected.get(name, GONE) != value]
+    if not others:  # the trial has made the same changes; buffers are put back all the same, as callers expect
+        before.restore_buffers()
+        return result
+    before.restore()
+    if all(name.startswith(_LOGS) for name in others) and _is_unread(model, loss_fn, batch, draws):
+        _logged.setdefault(model, set()).update(others)
+        return result
+    raise NotIsolated(_changed(others[0]))
+
+
+_LOGS = ("loss_fn's variable", "hook's variable")
+_logged: WeakKeyDictionary[nn.Module, set[str]] = WeakKeyDictionary()
+
+
+def logged_by(model: nn.Module) -> list[str]:
+    """Return the variables in which a loss function kept something of its batches, as a log does."""
+    return sorted(_logged.get(model, ()))
+
+
+def _is_unread(model: nn.Module, loss_fn: LossFunction, batch: Batch, draws: Tensor) -> bool:
+    """Return whether what a pass writes down changes nothing in a second pass: it is a log, which nobody reads."""
+    after = torch.get_rng_state()
+    found = []
+    for _ in range(2):
+        torch.set_rng_state(draws)
+        with torch.enable_grad():
+            found.append(call(loss_fn, model, mapped(Tensor.clone, batch)).detach().clone())
+    torch.set_rng_state(after)
+    return _equal(*found)
+
+
+def settle(model: nn.Module, loss_fn: LossFunction, batch: Batch) -> None:
+    """Run a forward pass on made-up rows, so that what is initialised at the first pass never sees private rows.
+
+    Changes stay if a second pass makes none. Rows that the model cannot take show nothing, and leave nothing.
+    """
+    modules = list(model.named_modules())
+    with kept_generators():
+        for fill in (1, 0):
+            before = Snapshot(model, loss_fn, modules, in_full=True)
+            try:
+                with torch.enable_grad():
+                    call(loss_fn, model, made_up(batch, fill))
+                    again = Snapshot(model, loss_fn, modules, in_full=True)
+                    call(loss_fn, model, made_up(batch, fill))
+            except Exception:  # made-up rows are not always valid ones
+                before.restore()
+                continue
+            if again.changes():
+                before.restore()
+            before.restore_flags()
+            return
+
+
+def refuse_changes(before: Snapshot) -> None:
+    """Raise `NotIsolated` if a parameter was changed, or a buffer in silence, and put everything back."""
+    for name in before.silent_changes():
+        before.restore()
+        raise NotIsolated(_changed(name))
+
+
+def made_up(batch: Batch, fill: int = 1) -> Batch:
+    """Return rows of the same shapes: numbers from a fixed seed between 0 and 1, and `fill` for whole numbers.
+
+    >>> made_up((torch.zeros(2), torch.tensor([5, 7])))[1]
+    tensor([1, 1])
+    """
+    generator = torch.Generator().manual_seed(0)
+
+    def rows(tensor: Tensor) -> Tensor:
+        if not tensor.is_floating_point():
+            return torch.full_like(tensor, fill)
+        return torch.rand(tensor.shape, generator=generator).to(tensor)
+
+    return mapped(rows, batch)
+
+
+def _changed(name: str, function: str = "") -> str:
+    by = f" (by {function})" if function else ""
+    last = name.rpartition(".")[2]
+    if last in ("weight_u", "weight_v", "_u", "_v"):
+        advice = "spectral_norm's power iteration runs at every pass in train mode: put that module into eval mode"
+    elif last.startswith(("running_", "num_batches")):
+        advice = "use GroupNorm, or keep the module in eval mode with statistics from public data"
+    elif name.startswith("buffer"):
+        advice = "put that module into eval mode or remove the buffer"
+    else:
+        advice = "keep nothing there during a pass; losses are in the run's history and in callbacks"
+    return f"the forward or backward pass changes {name}{by}, which would keep what it saw of the examples; {advice}."
