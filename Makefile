@@ -9,7 +9,7 @@ PIP     := -m pip install -qq --disable-pip-version-check -c constraints.txt
 HOUSE   := tests/test_house.py tests/docs
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check slow bench docs format clean
+.PHONY: help setup demo test check slow mutants bench docs format clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "%-8s %s\n", $$1, $$2}' Makefile
@@ -30,6 +30,9 @@ check: setup  ## style, types and the rules of the house
 
 slow: $(VENV)/.weights-ready  ## the long statistical runs, and those on real weights
 	HUSH_TEST_ENTROPY=fresh $(VENV)/bin/python -m pytest -m slow
+
+mutants: setup  ## plant privacy defects one by one; every one must be caught
+	$(VENV)/bin/python tests/mutants/run_mutants.py $(MUTANTS)
 
 bench: $(BENCH)/.ready  ## our numbers beside other libraries'
 	$(BENCH)/bin/python -m pytest -q tests/docs/test_docs_comparison.py

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 
 import pytest
 from hypothesis import given
@@ -94,3 +95,11 @@ def test_a_written_guarantee_may_differ_in_digits_and_not_in_what_it_claims() ->
     endless = claim(math.inf)
     assert endless.agrees_with(endless.to_dict())
     assert not endless.agrees_with(written)
+
+
+@pytest.mark.parametrize("value", [0.82345678, 0.8234562, 1.99999999, 1e-9 / 3])
+def test_shown_numbers_are_on_their_safe_side(value: float) -> None:
+    guarantee = Guarantee(epsilon=value, delta=1e-5, relation="add_remove", method="exact")
+    evidence = Evidence(epsilon_at_least=value, delta=1e-5, significance=0.05, method="one run")
+    assert float(re.findall(r"[\d.]+(?:e-?\d+)?", str(guarantee))[0]) > value
+    assert float(re.findall(r"[\d.]+(?:e-?\d+)?", str(evidence))[0]) < value

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
+from fractions import Fraction
 
 import mpmath
 import numpy as np
@@ -120,6 +121,31 @@ def test_the_cap_that_is_found_is_the_smallest() -> None:
     cap = max_batch_size_for(5_000, 0.02, failure=1e-10)
     assert filling_chance(4_999, 0.02, cap) <= 1e-10 < filling_chance(4_999, 0.02, cap - 1)
     assert max_batch_size_for(5, 0.9, failure=0.0) == 5  # the four others never fill a batch of five
+
+
+def binomial_tail(number: int, prob: Fraction, least: int) -> Fraction:
+    """Return P(Binomial(number, prob) >= least), exactly."""
+    return sum(
+        (math.comb(number, k) * prob**k * (1 - prob) ** (number - k) for k in range(least, number + 1)), Fraction(0)
+    )
+
+
+@pytest.mark.parametrize("prob", [0.25, 0.5, 0.875])
+@pytest.mark.parametrize("num_examples", [1, 2, 5, 12])
+def test_truncation_fails_where_the_other_examples_fill_the_batch(num_examples: int, prob: float) -> None:
+    """Neither one example more or less, nor one place more or less, has this chance; so none of the two can be off."""
+    for cap in range(1, num_examples + 2):
+        sampling = TruncatedPoisson(prob, cap, num_examples=num_examples)
+        truth = binomial_tail(num_examples - 1, Fraction(prob), cap)
+        assert truth <= Fraction(sampling.failure) <= min(truth * Fraction(1 + 1.1e-9), Fraction(1))
+        if sampling.failure == 1:
+            with pytest.raises(InvalidValue, match="max_batch_size must be one that 12 examples"):
+                sampling.event(events.Gaussian(1.0))
+            continue
+        sampled = events.PoissonSampled(events.Gaussian(1.0), prob)
+        failure = events.ApproximateDP(epsilon=0.0, delta=sampling.failure)
+        expected = sampled if truth == 0 else events.Composed(sampled, failure)
+        assert sampling.event(events.Gaussian(1.0)) == expected
 
 
 Array = NDArray[np.float64]

@@ -7,6 +7,7 @@ import math
 import pickle
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 
 import mpmath
 import numpy as np
@@ -256,6 +257,19 @@ def test_plain_normals_are_box_mullers_in_single_precision() -> None:
     found = stream.tensor(1024).double().numpy().reshape(2, -1)
     truth = radius * np.stack([np.cos(angle), np.sin(angle)])
     assert np.abs(found - truth)[:, keep].max() < 2e-5
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("share", [2.0**-3, 2.0**-6])
+def test_numbers_are_normal_whatever_the_share_of_the_tail(
+    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, share: float
+) -> None:
+    """With a share this large, a stream that forgets its tail ends at 2.9 or earlier, and is seen with few numbers."""
+    monkeypatch.setitem(_WORDS, dtype, replace(_WORDS[dtype], tail=share))
+    numbers = NormalStream(Rng.from_seed(9), "tail", dtype).tensor(200_000).double().numpy()
+    assert stats.kstest(numbers, "norm").pvalue > 1e-4
+    beyond = int((np.abs(numbers) > 3).sum())  # 540 are expected, 23 their standard deviation
+    assert 400 < beyond < 680
 
 
 def test_portions_of_one_size_and_no_number_twice() -> None:

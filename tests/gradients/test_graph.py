@@ -21,6 +21,15 @@ def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
     return {name: value for name, value in model.named_parameters() if value.requires_grad}
 
 
+def reads(model: nn.Module, loss_fn: Any, batch: Any) -> bool:
+    """Return whether the graph can be read."""
+    try:
+        graph.uses(model, trainable(model), loss_fn, batch)
+    except graph.Unreadable:
+        return False
+    return True
+
+
 @pytest.mark.parametrize("example", ZOO, ids=lambda example: example.name)
 def test_a_second_batch_is_served_as_well_as_the_first(example: Example) -> None:
     model = example.model()
@@ -35,10 +44,7 @@ def test_plain_networks_are_read_and_others_are_not() -> None:
     def is_read(example: Example) -> bool:
         model, batch = example.model(), example.batch()
         clipped_sum(model, cross_entropy, batch, 1.0, method="tape")
-        return (
-            graph.may_serve(model, cross_entropy)
-            and graph.uses(model, trainable(model), cross_entropy, batch) is not None
-        )
+        return graph.may_serve(model, cross_entropy) and reads(model, cross_entropy, batch)
 
     read = {example.name for example in ZOO if is_read(example)}
     assert {"mlp", "keyword calls"} <= read
@@ -178,9 +184,9 @@ CHANGES: dict[str, Callable[[Changing, Tensor], Tensor]] = {
 def test_a_model_that_changes_is_not_read(change: str) -> None:
     model, batch = Changing(N).double(), (torch.randn(N, N, dtype=torch.float64), torch.arange(N))
     clipped_sum(model, cross_entropy, batch, 1.0, method="tape")
-    assert graph.uses(model, trainable(model), cross_entropy, batch) is not None
+    assert reads(model, cross_entropy, batch)
     model.then = CHANGES[change]
-    assert graph.uses(model, trainable(model), cross_entropy, tuple(tensor.clone() for tensor in batch)) is None
+    assert not reads(model, cross_entropy, tuple(tensor.clone() for tensor in batch))
     assert not graph.may_serve(model, cross_entropy)
 
 
@@ -197,7 +203,7 @@ LOSSES: dict[str, Callable[[nn.Module, Tensor, Tensor], Tensor]] = {
 def test_a_loss_that_changes_is_not_read(loss: str) -> None:
     model, batch = Changing(N).double(), (torch.randn(N, N, dtype=torch.float64), torch.arange(N))
     clipped_sum(model, cross_entropy, batch, 1.0, method="tape")
-    assert graph.uses(model, trainable(model), LOSSES[loss], batch) is None
+    assert not reads(model, LOSSES[loss], batch)
 
 
 def test_a_model_that_is_read_no_more_is_still_served() -> None:
@@ -215,9 +221,9 @@ def test_frozen_parameters_and_half_precision_are_left_to_the_tape() -> None:
     model, batch = Changing(N), (torch.randn(N, N), torch.arange(N))
     clipped_sum(model, cross_entropy, batch, 1.0, method="tape")
     model.first.weight.requires_grad_(False)
-    assert graph.uses(model, trainable(model), cross_entropy, batch) is None
+    assert not reads(model, cross_entropy, batch)
     half = Changing(N).bfloat16()
-    assert graph.uses(half, trainable(half), cross_entropy, (batch[0].bfloat16(), batch[1])) is None
+    assert not reads(half, cross_entropy, (batch[0].bfloat16(), batch[1]))
 
 
 def test_a_forward_hook_that_mixes_examples_later_is_refused() -> None:
@@ -250,8 +256,8 @@ def test_a_convolutions_use_is_made_once_a_batch(way: str, monkeypatch: pytest.M
 
     monkeypatch.setattr(correlation, "_ways", lambda *shapes: {way: counted})
     model = nn.Sequential(nn.Conv2d(4, 8, 3, padding=1), nn.Tanh(), nn.Flatten(), nn.Linear(200, 3))
-    for turn in range(3):
+    for turn in range(4):
         made.clear()
         clipped_sum(model, cross_entropy, (torch.randn(6, 4, 5, 5), torch.randint(3, (6,))), 1.0, method="tape")
         assert graph.may_serve(model, cross_entropy), turn
-        assert made == [way]
+        assert made == [way] * (2 if turn == 1 else 1)  # the first reading is compared with the tape

@@ -93,7 +93,7 @@ class Statistics(nn.Module):
 
 
 def test_a_buffer_that_is_written_in_silence_is_found() -> None:
-    with pytest.raises(NotIsolated, match="buffer mean"):
+    with pytest.raises(NotIsolated, match="batch_norm in training mode"):
         check_isolation(Statistics(), loss_fn, batch())
 
 

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from hush.errors import NoRule
 from hush.gradients import clipped_sum, recall
-from hush.gradients.layout import UNKNOWN, Layout, fits_together, mark
+from hush.gradients.follow import follow
+from hush.gradients.layout import UNKNOWN, Layout, fits_together, layout_of, mark
 from hush.gradients.recall import key_of, recalled
 from hush.gradients.shared import Shared
 
@@ -116,8 +117,19 @@ def test_what_is_not_listed_gets_no_key() -> None:
     twice = batched(3, 2)
     assert key(twice, twice) is None
     assert key(batched(3, 2), numpy.int64(1)) is None
+    assert key(batched(3, 2), slice(torch.tensor(0), torch.tensor(1))) is None
+    assert key(batched(3, 2), (slice(None), slice(0, torch.tensor(1)))) is None
     assert key(batched(3, 2), object()) is None
     assert key(batched(3, 2), dim=[numpy.int64(1)]) is None
+
+
+def test_a_bound_that_is_a_tensor_is_read_anew_for_every_batch() -> None:
+    twice = batched(8, 2, layout=Layout(0, 2, 1))  # examples 0, 1, 2, 3, 0, 1, 2, 3
+    for start, place in ((0, Layout(0)), (1, UNKNOWN), (4, Layout(0))):
+        args = twice, slice(torch.tensor(start), torch.tensor(start + 4))
+        result = Tensor.__getitem__(*args)
+        follow(Tensor.__getitem__, args, {}, result, [twice], 4)
+        assert layout_of(result) == place
 
 
 def test_an_answer_is_asked_for_once_and_few_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:

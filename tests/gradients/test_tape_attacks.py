@@ -261,8 +261,8 @@ CASES: dict[str, tuple[Any, str, Forward, str]] = {
     "spectrum over the batch": (V, "v", lambda s, x: torch.fft.ifft(torch.fft.fft(x, dim=0), dim=0).real * s.v, EITHER),
     # what the tape does not see
     "autograd.Function": (V, "lv", lambda s, x: Times.apply(s.l(x), s.v), EITHER),
-    "numpy": (V, "l", lambda s, x: s.l(torch.from_numpy(x.numpy() * 2)) * x, EXACT),
-    "numpy, turned": (V, "l", lambda s, x: s.l(torch.from_numpy(x.numpy()[::-1].copy())).flip(0) * x, EXACT),
+    "numpy": (V, "l", lambda s, x: s.l(torch.from_numpy(x.numpy() * 2)) * x, EITHER),
+    "numpy, turned": (V, "l", lambda s, x: s.l(torch.from_numpy(x.numpy()[::-1].copy())).flip(0) * x, EITHER),
     "vmap inside": (V, "l", lambda s, x: torch.func.vmap(lambda row: torch.tanh(s.l(row)))(x), EITHER),
     "grad inside": (V, "l", inner_gradient, EITHER),
     "backward inside": (V, "l", inner_backward, EITHER),

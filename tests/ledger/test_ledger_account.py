@@ -252,3 +252,13 @@ def test_account_that_looks_ahead_spends_all_that_fits_and_no_more(ledger: Ledge
     with pytest.raises(BudgetExceeded):
         account.charge(events.PureDP(epsilon=0.1))
     account.charge(events.PureDP(epsilon=0.04))
+
+
+def test_an_event_of_another_kind_is_counted_beside_what_fits(tmp_path: Path) -> None:
+    account = Ledger(tmp_path / "kinds.db").account("kinds", Budget(epsilon=1.0, delta=0.0))
+    account.charge(events.PureDP(0.5))
+    for event in (events.PureDP(0.7), events.Laplace(1.5), events.Composed(events.PureDP(0.1), events.PureDP(0.6))):
+        assert account.would_exceed(event)
+        with pytest.raises(BudgetExceeded):
+            account.charge(event)
+    assert account.spent().epsilon == 0.5
