@@ -29,7 +29,7 @@ BATCH = 600
 
 
 class Clock:
-    """Seconds spent in ledger charges and the odometer."""
+    """Seconds spent in some functions."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -63,9 +63,7 @@ def _taken(inputs: torch.Tensor, labels: torch.Tensor) -> Iterable[Any]:
     return ((inputs[rows], labels[rows]) for rows in torch.randperm(len(inputs)).split(BATCH))
 
 
-def private_epoch(
-    model: torch.nn.Module, inputs: torch.Tensor, labels: torch.Tensor, folder: Path, clock: Clock
-) -> float:
+def private_epoch(model: torch.nn.Module, inputs: torch.Tensor, labels: torch.Tensor, folder: Path) -> float:
     plan = hush.TrainingPlan.for_budget(
         hush.Budget(epsilon=3.0, delta=1e-5), sampling_prob=BATCH / len(inputs), expected_batch_size=BATCH,
         steps=len(inputs) // BATCH, clip_norm=1.0,
@@ -88,26 +86,30 @@ def main() -> None:
     os.environ["FORCE_COLOR"] = "1"  # as on a terminal
     train = hush.data.load("mnist").train
     inputs, labels = train.tensors[0].float(), train.tensors[1].long()
-    clock, results = Clock(), {}
+    clock, checks, results = Clock(), Clock(), {}
     from hush.ledger import reservation
+    from hush.training import step
 
     reservation.Reservation.step = clock.around(reservation.Reservation.step)  # type: ignore[method-assign]
     hush.accounting.Odometer.epsilon = clock.around(hush.accounting.Odometer.epsilon)  # type: ignore[method-assign]
+    step.check_rows = checks.around(step.check_rows)  # type: ignore[attr-defined]
     for name, make, shape in (("MLP 784-1000-10", small_mlp, (784,)), ("tanh CNN", tanh_cnn, (1, 28, 28))):
-        shaped, ratios, beside_loader, shares = inputs.reshape(-1, *shape), [], [], []
+        shaped, ratios, beside_loader, shares, checked = inputs.reshape(-1, *shape), [], [], [], []
         with tempfile.TemporaryDirectory() as folder:
             for _ in range(options.rounds):
                 plain = plain_epoch(make(), shaped, labels)
                 loaded = plain_epoch(make(), shaped, labels, loader=True)
-                clock.seconds = 0.0
-                private = private_epoch(make(), shaped, labels, Path(folder), clock)
+                clock.seconds = checks.seconds = 0.0
+                private = private_epoch(make(), shaped, labels, Path(folder))
                 ratios.append(private / plain)
                 beside_loader.append(private / loaded)
                 shares.append(clock.seconds / private)
+                checked.append(checks.seconds / private)
         results[name] = {
             "ratio": statistics.median(ratios),
             "ratio_beside_a_loader": statistics.median(beside_loader),
             "ledger_and_odometer": statistics.median(shares),
+            "spot_checks": statistics.median(checked),
         }
         print(json.dumps({name: results[name]}), flush=True)
     (options.out / "dpsgd_epoch.json").write_text(

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count as counted
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+_seeds = counted(1)  # every batch is another one
 
 
 @dataclass(frozen=True)
@@ -24,7 +27,7 @@ def cross_entropy(model: nn.Module, inputs: Tensor, labels: Tensor) -> Tensor:
 
 
 def _images(count: int, *shape: int) -> Any:
-    generator = torch.Generator().manual_seed(1)
+    generator = torch.Generator().manual_seed(next(_seeds))
     return (
         torch.randn(count, *shape, generator=generator),
         torch.randint(0, 10, (count,), generator=generator),
@@ -32,7 +35,7 @@ def _images(count: int, *shape: int) -> Any:
 
 
 def _tokens(count: int, length: int, vocabulary: int) -> Tensor:
-    return torch.randint(0, vocabulary, (count, length), generator=torch.Generator().manual_seed(1))
+    return torch.randint(0, vocabulary, (count, length), generator=torch.Generator().manual_seed(next(_seeds)))
 
 
 def small_mlp() -> nn.Module:
