@@ -6,13 +6,13 @@ from hush.rng import Rng
 
 _SHARE = 1 / 64  # of the steps between the first and the last that are checked
 _EARLY = 6  # batches at the beginning that are all checked
-_MOST_AT_ENDS = 4  # examples that are checked at the first and at the last step
+_MOST_AT_ENDS = 3  # examples that are checked at the first and at the last step
 
 
 class SpotChecks:
     """Which examples are compared with themselves alone, and when: chosen in secret, so that nothing can step aside.
 
-    Four at the first batch with two rows and at the last step. One in each of the next five batches, in every batch
+    Three at the first batch with two rows and at the last step. One in each of the next five batches, in every batch
     that is larger or smaller than all before, and at every other step with probability 1/64. What begins to mix
     examples at any step and goes on to the end is found at the last step; what lasts for n steps, with probability
     1 - (63/64)^n at least.
