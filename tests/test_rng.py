@@ -152,3 +152,15 @@ def test_a_secret_that_is_handed_over_gives_the_same_streams_once() -> None:
     assert first.hand_over() != secret
     assert first.stream("sampling").random(5).tolist() != pair[0]
     assert second.taken_over(secret).is_secret
+
+
+def test_a_secret_root_has_at_least_128_bits_of_entropy(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def counted(number: int) -> bytes:
+        asked.append(number)
+        return bytes(number)
+
+    monkeypatch.setattr(rng_module.secrets, "token_bytes", counted)
+    Rng.from_entropy()
+    assert min(asked) >= 16

@@ -250,6 +250,9 @@ def test_small_steps_take_the_closed_form_and_one_step_the_plain_sum():
     tiny = composition.advanced_guarantee(Repeated(PureDP(0.001), 500), delta=1e-6, relation="add_remove")
     assert tiny.epsilon == pytest.approx(0.100325875624, rel=1e-11)
     assert "Kairouz" in tiny.notes[0]
+    # The parts' own deltas, 5e-7 together, leave the theorem half of 1e-6.
+    parts = composition.advanced_guarantee(Repeated(ApproximateDP(0.001, 1e-9), 500), delta=1e-6, relation="add_remove")
+    assert parts.epsilon == pytest.approx(0.103730758043, rel=1e-11)
     one = composition.advanced_guarantee(PureDP(1.0), delta=1e-6, relation="add_remove")
     assert (one.epsilon, one.notes) == (1.0, ("plain sum",))
 

@@ -165,6 +165,12 @@ def test_the_bound_falls_as_q_halves_and_is_flat_above(stddev: float, starts: tu
         assert above == pytest.approx(order / stddev**2, rel=1e-12), order
 
 
+@pytest.mark.parametrize(("stddev", "log_q", "order"), [(0.3, -0.414, 1.1), (0.5, -3.42, 1.5), (0.5, -3.63, 1.5)])
+def test_the_bound_is_not_used_where_its_conditions_fail(stddev: float, log_q: float, order: float) -> None:
+    """At these points the formula of Theorem 6 gives less than order / stddev^2, and does not hold."""
+    assert analysis.gnmax_rdp(log_q, stddev, order) == pytest.approx(order / stddev**2, rel=1e-12)
+
+
 # The truth: the divergence between what neighbours give --------------------------------------------------------
 
 
