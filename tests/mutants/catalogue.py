@@ -533,8 +533,6 @@ LINEAR: list[Row] = [
      'freedom = constants.rank * (2 if relation == "replace_one" else 1)', "freedom = 1", "contract"),
     ("linear/vector_noise.py", "length halved",
      "length = -scale * float(", "length = -0.5 * scale * float(", "contract"),
-    ("linear/vector_noise.py", "two vectors share one stream",
-     'rng.unused("linear")', '"linear"', "contract"),
     ("linear/counting.py", "noise of the count halved",
      "            noise = self.noise_multiplier\n", "            noise = self.noise_multiplier / 2\n", "contract"),
     ("linear/counting.py", "the count is free",
