@@ -50,6 +50,11 @@ PASSIVE: set[Any] = _getters(
     "__hash__", "is_neg", "is_conj", "is_pinned", "is_shared", "ndimension", "dim_order",
 )  # fmt: skip
 
+# What they tell may depend on values, where a tensor's size does (a selection by a mask).
+SIZES: set[Any] = _getters("shape", "nbytes") | both(
+    "size", "numel", "stride", "nelement", "__len__", "storage_offset", "is_same_size"
+)
+
 # They return nothing, and write no values or where `follow.py` sees it.
 SILENT: set[Any] = (
     both("retain_grad", "_register_hook_dict")
@@ -206,3 +211,32 @@ LINEAR, ATTENTION = torch._C._nn.linear, torch.nn.functional.scaled_dot_product_
 BACKWARD = {torch.autograd.grad, _T.backward}
 EINSUM, EMBEDDING = torch.functional.einsum, torch.embedding
 BATCH_NORM, INSTANCE_NORM = torch.batch_norm, torch.instance_norm
+
+# The size of their result depends on the sizes of their operands and on constants alone; see `has_fixed_size`.
+_FIXED: set[Any] = {
+    *POINTWISE, *REDUCING, *PRODUCTS, *ALONG, *LEADING, *NORMALISING, *PADDING, *RECURRENT, *CONVOLUTIONS, *EXPANDING,
+    *RESHAPING, *CATENATING, *LAST, *STRUCTURAL, LINEAR, EMBEDDING, ATTENTION, BATCH_NORM,
+} - both("masked_select", "repeat_interleave", "one_hot") - {torch.nn.functional.one_hot}  # fmt: skip
+
+
+def has_fixed_size(func: Any, args: Any) -> bool:
+    """Return whether the size of the result is the same whatever values the operands have."""
+    if func in WHERE:
+        return len(args) > 1
+    if getattr(func, "__name__", "") == "__getitem__":
+        places = args[1] if isinstance(args[1], tuple) else (args[1],)
+        return not any(
+            isinstance(place, slice | list) or (isinstance(place, torch.Tensor) and place.dtype in _MASKS)
+            for place in places
+            if not _is_plain_slice(place)
+        )
+    return func in _FIXED
+
+
+def _is_plain_slice(place: Any) -> bool:
+    return isinstance(place, slice) and not any(
+        isinstance(bound, torch.Tensor) for bound in (place.start, place.stop, place.step)
+    )
+
+
+_MASKS = (torch.bool, torch.uint8)

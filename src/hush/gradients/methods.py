@@ -128,6 +128,7 @@ def taped(
 
     def entered(tensor: Tensor) -> Tensor:
         alias = tensor.detach()
+        tape.hold(alias)
         mark(alias, Layout(0))
         return alias
 

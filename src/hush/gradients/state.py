@@ -62,7 +62,10 @@ class ReadOnly(TorchFunctionMode):
 def memory_of(tensor: Tensor) -> int:
     """Return a number that tensors share if and only if they share their memory, on every device."""
     with torch._C.DisableTorchFunction():
-        return int(tensor.untyped_storage()._cdata)
+        try:
+            return int(tensor.untyped_storage()._cdata)
+        except NotImplementedError:  # inside a transformation of torch.func there is none
+            return -1
 
 
 def parameter_memory(modules: Modules) -> dict[int, str]:

@@ -16,11 +16,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode
 
 from hush.errors import NoRule
 from hush.gradients import follow
 from hush.gradients.batches import SplitBatch
+from hush.gradients.functions import SIZES, has_fixed_size
 from hush.gradients.layout import UNKNOWN, Layout, by_example, layout_of, mark
 from hush.gradients.pooling import max_pool2d
 from hush.gradients.precision import wide
@@ -32,7 +34,10 @@ _DERIVED = "_hush_derived"
 _SOURCE = "_hush_source"
 _VERDICTS = "_hush_verdicts"
 _NUMBER = "_hush_number"
+_OPEN = "_hush_open_size"
 _SEQUENCES = (tuple, list)
+_SIMPLE = {int, float, bool, str, type(None), torch.dtype, torch.device, torch.Size}
+_USUAL = (Tensor, nn.Parameter)
 
 _QUICKER = dict.fromkeys((torch.max_pool2d, nn.functional.max_pool2d), max_pool2d)  # the same to the last bit
 
@@ -116,12 +121,15 @@ class Tape(TorchFunctionMode):
         self.lost_at = ""  # the first function after which the examples could not be told apart
         self.is_final = False  # whether the tape's own backward pass has begun
         self.anchor = _ANCHOR
+        self._held: dict[int, StorageWeakRef] = {}  # memory of parts of the batch
 
     # --- what the mode sees ---------------------------------------------------------------------------------------
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
         kwargs = kwargs or {}
         if func in follow.PASSIVE or (self._is_sharded and func in _GRAPH_NODE):  # FSDP's own hooks read it
+            if func in SIZES and args and hasattr(args[0], _OPEN) and not self._tolerant:
+                raise NoRule(f"{_name(func)} of what {getattr(args[0], _OPEN)} made may depend on the examples.")
             return func(*args, **kwargs)
         self.functions.add(func)
         check_write(func, args, kwargs, self._memory)
@@ -129,6 +137,8 @@ class Tape(TorchFunctionMode):
         batched, weights = False, False
         for tensor in tensors:
             if not tensor.requires_grad:
+                if layout_of(tensor) is None and self._is_disguised(tensor):
+                    self._lose(tensor, "a function that the tape does not see")
                 batched = batched or layout_of(tensor) is not None
             elif self.is_weight(tensor):
                 weights = True
@@ -198,13 +208,49 @@ class Tape(TorchFunctionMode):
         if not made and result is not None:
             raise NoRule(f"{_name(func)} takes values of the batch out of torch, where nobody can follow them.")
         follow.follow(func, args, kwargs, result, tensors, self.count)
+        self._note_sizes(func, args, tensors, made)
+        for tensor in made:
+            if not tensor.requires_grad and layout_of(tensor) is not None:
+                self.hold(tensor)
         if func in _VERDICT_MAKERS and len(args) == 1 and not kwargs:
             self._note_verdicts(func, tensors[0], result)
         elif func in _EQUAL and hasattr(args[0], _VERDICTS) and args[1] == getattr(args[0], _NUMBER, None):
-            setattr(result, _VERDICTS, getattr(args[0], _VERDICTS))  # sum() == numel() asks whether all are true
+            verdicts, version = getattr(args[0], _VERDICTS)
+            if args[0]._version == version:
+                setattr(result, _VERDICTS, (verdicts, result._version))  # sum() == numel() asks whether all are true
         elif not self.lost_at and any(layout_of(tensor) == UNKNOWN for tensor in made):
             self.lost_at = _name(func)
         return result
+
+    def _note_sizes(self, func: Any, args: Any, tensors: Sequence[Tensor], made: Sequence[Tensor]) -> None:
+        """Mark results whose size may depend on values of the batch, as that of a selection does."""
+        unknown = [tensor for tensor in made if layout_of(tensor) == UNKNOWN]
+        if unknown:
+            earlier = [getattr(tensor, _OPEN) for tensor in tensors if hasattr(tensor, _OPEN)]
+            if earlier or not has_fixed_size(func, args):
+                for tensor in unknown:
+                    setattr(tensor, _OPEN, earlier[0] if earlier else _name(func))
+
+    def _is_disguised(self, tensor: Tensor) -> bool:
+        """Return whether a tensor that carries no layout holds a part of the batch all the same.
+
+        Constructors (`torch.Tensor(x)`, `nn.Parameter(x)`) and `set_` give its memory another name, unseen.
+        """
+        if tensor.is_nested:
+            raise NoRule("a nested tensor, through which the tape cannot follow the examples.")
+        if type(tensor) not in _USUAL or tensor.layout is not torch.strided:
+            return False
+        if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+            raise NoRule("a transformation (vmap, jvp) inside the model, which the tape cannot follow.")
+        return memory_of(tensor) in self._held
+
+    def hold(self, tensor: Tensor) -> None:
+        """Note the memory of a part of the batch."""
+        with torch._C.DisableTorchFunction():
+            if type(tensor) is Tensor and tensor.layout is torch.strided and not tensor.is_nested:
+                number = tensor.untyped_storage()._cdata
+                if number not in self._held:  # while a weak reference is kept, its number is given to no other
+                    self._held[number] = StorageWeakRef(tensor.untyped_storage())
 
     def _lose(self, tensor: Tensor, where: str) -> None:
         self.lost_at = self.lost_at or where
@@ -220,14 +266,14 @@ class Tape(TorchFunctionMode):
                 rows = by_example(tensor.detach(), layout, self.count).reshape(self.count, -1)
                 if func.__name__ == "sum":
                     if tensor.dtype is torch.bool:
-                        setattr(result, _VERDICTS, rows.all(1))
+                        setattr(result, _VERDICTS, (rows.all(1), result._version))
                         setattr(result, _NUMBER, tensor.numel())
                 else:
-                    setattr(result, _VERDICTS, getattr(torch, func.__name__)(rows, 1))
+                    setattr(result, _VERDICTS, (getattr(torch, func.__name__)(rows, 1), result._version))
 
     def _check_condition(self, func: Any, tensor: Tensor) -> None:
-        verdicts = getattr(tensor, _VERDICTS, None)
-        if verdicts is None or hasattr(tensor, _NUMBER):
+        verdicts, version = getattr(tensor, _VERDICTS, (None, 0))
+        if verdicts is None or hasattr(tensor, _NUMBER) or tensor._version != version:
             raise NoRule(f"{_name(func)} takes values of the batch out of torch, where nobody can follow them.")
         if not bool((verdicts == verdicts[0]).all()):
             raise SplitBatch(verdicts)
@@ -331,8 +377,14 @@ def _tensors(values: Any) -> list[Tensor]:
             found.append(value)
         elif isinstance(value, _SEQUENCES):
             found += _tensors(value)
+        elif type(value) in _SIMPLE:
+            continue
+        elif isinstance(value, slice):
+            found += _tensors((value.start, value.stop, value.step))
         elif isinstance(value, dict):
             found += _tensors(value.values())
+        elif isinstance(value, Sequence) and not isinstance(value, str | bytes):  # deque and the like
+            found += _tensors(value)
     return found
 
 
