@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from hush.errors import NoRule, NotIsolated
 from hush.gradients.batches import Batch, LossFunction, call, mapped, num_examples
 from hush.gradients.clipped import clipped_sum
+from hush.gradients.guarded import guarded
 from hush.gradients.isolation import check_isolation
 from hush.gradients.memory import peak_bytes
 from hush.gradients.methods import taped
-from hush.gradients.state import guarded
 
 _REPEATS = 5
 _FIXES = (  # words of a refusal, and what to do

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from hush.gradients.batches import Batch, LossFunction, call, checked_losses, mapped, num_examples, take
+from hush.gradients.guarded import guarded, refuse_changes
 from hush.gradients.precision import exact_arithmetic, wide
 from hush.gradients.reach import Modules
-from hush.gradients.state import ReadOnly, Snapshot, guarded, refuse_changes
+from hush.gradients.state import ReadOnly, Snapshot
 
 Row = dict[str, Tensor]
 

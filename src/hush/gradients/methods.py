@@ -15,12 +15,13 @@ from torch.autograd.graph import _engine_run_backward
 from hush.errors import HushError, NoRule
 from hush.gradients import graph, rules, vectorized
 from hush.gradients.batches import Batch, LossFunction, call, checked_losses, mapped, num_examples, take
+from hush.gradients.guarded import guarded
 from hush.gradients.layers import apart, join
 from hush.gradients.layout import Layout, layout_of, mark
 from hush.gradients.nodes import foreign_node
 from hush.gradients.precision import exact_arithmetic
 from hush.gradients.scripted import no_scripts
-from hush.gradients.state import Snapshot, guarded
+from hush.gradients.state import Snapshot
 from hush.gradients.tape import Tape
 from hush.gradients.uses import Rows, Use
 

@@ -7,6 +7,7 @@ out: they keep nothing of a user's rows there.
 from __future__ import annotations
 
 import functools
+import sys
 import types
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -25,7 +26,10 @@ _PLAIN = {int, float, bool, str, bytes, complex, type(None), torch.dtype, torch.
 _CODE = (type, types.ModuleType, types.BuiltinFunctionType, types.FunctionType, types.MethodType, property)
 _OWN = frozenset(nn.Module().__dict__)  # attributes that torch itself keeps on every module
 _LIBRARIES = ("torch", "torchvision", "transformers", "peft", "hush", "numpy", "random", "builtins", "functools")
-_DEPTH = 4  # levels of containers and plain objects that are looked into
+_SET = "_non_persistent_buffers_set"
+_FUNCTIONS = (types.FunctionType, types.MethodType, functools.partial)
+_OPENED = ("builtins", "transformers", "torch.distributions")  # libraries whose objects are settings or values
+_DEPTH = 8  # levels of containers and plain objects that are looked into
 
 
 class Table(NamedTuple):
@@ -66,7 +70,7 @@ def _attributes(path: str, module: nn.Module) -> Table:
     is_wrapped = "_orig_mod" in module._modules  # by torch.compile, which keeps its own books there
 
     def read() -> dict[str, Any]:
-        return {} if is_wrapped else {key: value for key, value in values.items() if key not in _OWN}
+        return {} if is_wrapped else {key: value for key, value in values.items() if key not in _OWN or key == _SET}
 
     def write(key: str, value: Any) -> None:
         values.pop(key, None) if value is GONE else values.__setitem__(key, value)
@@ -88,6 +92,9 @@ class Reach:
                 self._follow(hook, "hook")
             for kind in type(module).__mro__:
                 self._class(kind)
+            for key, value in module.__dict__.items():
+                if isinstance(value, _FUNCTIONS) and key not in _OWN:
+                    self._follow(value, f"attribute {key}")
 
     def _follow(self, value: Any, name: str) -> None:
         """Go on with a function, a method, a partial function or a callable object."""
@@ -123,6 +130,9 @@ class Reach:
         used = {key: function.__globals__[key] for key in _names(function.__code__) if key in function.__globals__}
         cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
         self._table(f"{name}'s variable ", function.__globals__, used)
+        for key, value in used.items():
+            if isinstance(value, types.ModuleType) and _is_own(value):
+                self._table(f"{name}'s variable {key}.", vars(value), dict.fromkeys(_names(function.__code__)))
         self._cells(name, cells)
         self._table(f"{name}'s attribute ", function.__dict__)
         defaults = {"defaults": function.__defaults__, "keywords": function.__kwdefaults__}
@@ -197,6 +207,12 @@ def _is_library(value: Any) -> bool:
     return (getattr(value, "__module__", None) or "").partition(".")[0] in _LIBRARIES
 
 
+def _is_own(module: types.ModuleType) -> bool:
+    """Return whether a module is the user's, and no library."""
+    root = module.__name__.partition(".")[0]
+    return root not in _LIBRARIES and root not in sys.stdlib_module_names
+
+
 def _is_code(value: Any) -> bool:
     """Return whether this is a part of a program or a module, which is looked at for itself, and not data."""
     return isinstance(value, (*_CODE, nn.Module))
@@ -222,7 +238,9 @@ class Printer:
             return ("nan",) if value != value else value
         if isinstance(value, Tensor):
             return self._tensor(value)
-        if isinstance(value, (*_CODE, torch.Generator)) or id(value) in self._known:
+        if isinstance(value, torch.Generator):
+            return id(value), value.initial_seed()
+        if isinstance(value, _CODE) or id(value) in self._known:
             return id(value)
         identity = 0 if self.exact else id(value)
         if isinstance(value, numpy.ndarray | numpy.generic):
@@ -242,7 +260,9 @@ class Printer:
             self._keep(value, set(value))
             return identity, kind, frozenset(map(str, value))
         inner = getattr(value, "__dict__", None)
-        if _is_library(kind) and kind.__module__ != "builtins" and not isinstance(value, nn.Module):
+        if isinstance(value, functools.partial):
+            return identity, self.of((value.args, value.keywords), depth + 1)
+        if _is_library(kind) and not kind.__module__.startswith(_OPENED) and not isinstance(value, nn.Module):
             return id(value)
         self._seen.add(id(value))
         if type(inner) is not dict:

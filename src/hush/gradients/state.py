@@ -19,21 +19,19 @@ changes in the same way there does not depend on the rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from hush.errors import NotIsolated
-from hush.gradients.batches import Batch, LossFunction, call, mapped
+from hush.gradients.batches import LossFunction
 from hush.gradients.reach import GONE, Modules, Printer, print_of, reach, version_of
-from hush.rng import kept_generators
 
 _TABLES = (nn.Embedding, nn.EmbeddingBag)
-_SMALL = 4096  # numbers of a tensor in an attribute, up to which a copy is kept at every pass
+_SMALL = 1 << 16  # numbers of a tensor in an attribute, up to which a copy is kept at every pass
 _MARK = "_hush_layout"
 
 
@@ -111,7 +109,7 @@ def check_write(
         if isinstance(tensor, Tensor) and type(tensor) in (Tensor, nn.Parameter) and tensor.layout is torch.strided:
             name = memory.get(memory_of(tensor))
             if name is not None:
-                raise NotIsolated(_changed(f"{kind} {name}", getattr(func, "__name__", "")))
+                raise NotIsolated(told_of_change(f"{kind} {name}", getattr(func, "__name__", "")))
 
 
 # --- a snapshot ------------------------------------------------------------------------------------------------------
@@ -120,19 +118,20 @@ def check_write(
 class _Held:
     """A tensor that a pass must leave alone."""
 
-    __slots__ = ("copy", "grad", "grad_version", "name", "requires_grad", "tensor", "version")
+    __slots__ = ("copy", "grad", "grad_version", "name", "notes", "requires_grad", "tensor", "version")
 
     def __init__(self, name: str, tensor: Tensor, copy: Tensor | None) -> None:
         self.name, self.tensor, self.version, self.copy = name, tensor, version_of(tensor), copy
         self.requires_grad = tensor.requires_grad
         self.grad = tensor.grad if tensor.is_leaf else None
         self.grad_version = 0 if self.grad is None else self.grad._version
+        self.notes = _notes(tensor)
 
     def is_changed(self, *, in_full: bool) -> bool:
         """Return whether the values are others now; `in_full` compares the values themselves."""
-        if version_of(self.tensor) != self.version:
+        if version_of(self.tensor) != self.version or _notes(self.tensor) != self.notes:
             return True
-        return in_full and self.copy is not None and not _equal(self.tensor, self.copy)
+        return in_full and self.copy is not None and not is_equal(self.tensor, self.copy)
 
     def is_marked(self) -> bool:
         """Return whether `.grad` or `requires_grad` was changed."""
@@ -141,9 +140,11 @@ class _Held:
         return other or self.tensor.requires_grad is not self.requires_grad
 
     def restore(self) -> None:
-        self.tensor.__dict__.pop(_MARK, None)
+        own = self.tensor.__dict__
+        for key in [key for key in own if key == _MARK or (_is_note(key) and key not in self.notes)]:
+            del own[key]
         with torch.no_grad():
-            if self.copy is not None and not _equal(self.tensor, self.copy):
+            if self.copy is not None and not is_equal(self.tensor, self.copy):
                 if self.tensor.shape != self.copy.shape:
                     self.tensor.data = self.copy.clone()
                 self.tensor.detach().copy_(self.copy)
@@ -152,12 +153,40 @@ class _Held:
                 self.tensor.grad = self.grad
 
 
-def _equal(one: Tensor, other: Tensor) -> bool:
+def _notes(tensor: Tensor) -> dict[str, int]:
+    """Return the attributes that were written on a tensor, but for those of this package and of torch."""
+    own = tensor.__dict__
+    return {key: id(value) for key, value in own.items() if _is_note(key)} if own else {}
+
+
+def _is_note(key: str) -> bool:
+    return not key.startswith("_")
+
+
+def is_equal(one: Tensor, other: Tensor) -> bool:
+    """Return whether two tensors are the same, NaN being equal to NaN."""
     if one.layout is not torch.strided:
         return True
     if one.shape != other.shape or one.dtype != other.dtype:
         return False
     return torch.equal(one, other) or (one.is_floating_point() and torch.equal(one.nan_to_num(), other.nan_to_num()))
+
+
+_BOOKS = {
+    "_parameters": "parameter", "_buffers": "buffer", "_modules": "module", "_forward_hooks": "hook",
+    "_forward_pre_hooks": "hook", "_backward_hooks": "hook", "_backward_pre_hooks": "hook",
+    "_state_dict_hooks": "hook", "_state_dict_pre_hooks": "hook", "_load_state_dict_pre_hooks": "hook",
+    "_load_state_dict_post_hooks": "hook",
+}  # fmt: skip
+
+
+def _books(module: nn.Module) -> Iterator[tuple[str, dict[Any, Any]]]:
+    """Yield what a module is made of; scripted modules have another kind of table."""
+    values = module.__dict__
+    for name, kind in _BOOKS.items():
+        table = values.get(name)
+        if isinstance(table, dict):
+            yield kind, table
 
 
 class Snapshot:
@@ -171,11 +200,11 @@ class Snapshot:
         self._places: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = []
         self._held: list[tuple[str, _Held]] = []
         for path, module in modules:
+            for kind, table in _books(module):
+                self._places.append((kind, path, table, dict(table)))
             for kind, table in (("parameter", module._parameters), ("buffer", module._buffers)):
                 if not table:
                     continue
-                if isinstance(table, dict):  # scripted modules have another kind
-                    self._places.append((kind, path, table, dict(table)))
                 for name, value in table.items():
                     if value is not None:
                         is_kept = (in_full or kind == "buffer") and value.layout is torch.strided
@@ -208,7 +237,7 @@ class Snapshot:
             for key in {**old, **now}:
                 if key not in now or key not in old or printer.of(now[key]) != old[key]:
                     found[f"{table.label}{key}"] = print_of(now.get(key))
-        if self._in_full and any(held.is_changed(in_full=True) for held in self._attributes):
+        if any(held.is_changed(in_full=True) for held in self._attributes):  # where a copy is kept
             found.setdefault("a tensor in an attribute", GONE)
         return found
 
@@ -254,127 +283,8 @@ class Snapshot:
                 module.training = training
 
 
-def guarded(
-    model: nn.Module,
-    loss_fn: LossFunction,
-    batch: Batch,
-    modules: Modules,
-    work: Callable[[Batch], Any],
-    *,
-    in_full: bool = False,
-) -> Any:
-    """Return `work(batch)`, one pass that must leave model and loss function as they were.
-
-    Raises:
-        NotIsolated: The pass changed something, and a forward pass on made-up rows changes it in another way.
-    """
-    check_tables(modules)
-    before = Snapshot(model, loss_fn, modules, in_full=in_full)
-    draws = torch.get_rng_state()
-    try:
-        result = work(batch)
-    except BaseException:
-        before.restore()
-        raise
-    found = before.changes()
-    if not found:
-        before.restore_flags()
-        return result
-    before.restore()
-    after = torch.get_rng_state()
-    expected: dict[str, Any] = {}
-    for fill in (1, 0):
-        again = Snapshot(model, loss_fn, modules, in_full=in_full)
-        torch.set_rng_state(draws)
-        try:
-            with torch.enable_grad():
-                call(loss_fn, model, made_up(batch, fill))
-        except Exception:  # made-up rows are not always valid ones
-            again.restore()
-            continue
-        expected = again.changes()
-        again.restore_flags()
-        break
-    torch.set_rng_state(after)
-    others = [name for name, value in found.items() if value is GONE or expected.get(name, GONE) != value]
-    if not others:  # the trial has made the same changes; buffers are put back all the same, as callers expect
-        before.restore_buffers()
-        return result
-    before.restore()
-    if all(name.startswith(_LOGS) for name in others) and _is_unread(model, loss_fn, batch, draws):
-        _logged.setdefault(model, set()).update(others)
-        return result
-    raise NotIsolated(_changed(others[0]))
-
-
-_LOGS = ("loss_fn's variable", "hook's variable")
-_logged: WeakKeyDictionary[nn.Module, set[str]] = WeakKeyDictionary()
-
-
-def logged_by(model: nn.Module) -> list[str]:
-    """Return the variables in which a loss function kept something of its batches, as a log does."""
-    return sorted(_logged.get(model, ()))
-
-
-def _is_unread(model: nn.Module, loss_fn: LossFunction, batch: Batch, draws: Tensor) -> bool:
-    """Return whether what a pass writes down changes nothing in a second pass: it is a log, which nobody reads."""
-    after = torch.get_rng_state()
-    found = []
-    for _ in range(2):
-        torch.set_rng_state(draws)
-        with torch.enable_grad():
-            found.append(call(loss_fn, model, mapped(Tensor.clone, batch)).detach().clone())
-    torch.set_rng_state(after)
-    return _equal(*found)
-
-
-def settle(model: nn.Module, loss_fn: LossFunction, batch: Batch) -> None:
-    """Run a forward pass on made-up rows, so that what is initialised at the first pass never sees private rows.
-
-    Changes stay if a second pass makes none. Rows that the model cannot take show nothing, and leave nothing.
-    """
-    modules = list(model.named_modules())
-    with kept_generators():
-        for fill in (1, 0):
-            before = Snapshot(model, loss_fn, modules, in_full=True)
-            try:
-                with torch.enable_grad():
-                    call(loss_fn, model, made_up(batch, fill))
-                    again = Snapshot(model, loss_fn, modules, in_full=True)
-                    call(loss_fn, model, made_up(batch, fill))
-            except Exception:  # made-up rows are not always valid ones
-                before.restore()
-                continue
-            if again.changes():
-                before.restore()
-            before.restore_flags()
-            return
-
-
-def refuse_changes(before: Snapshot) -> None:
-    """Raise `NotIsolated` if a parameter was changed, or a buffer in silence, and put everything back."""
-    for name in before.silent_changes():
-        before.restore()
-        raise NotIsolated(_changed(name))
-
-
-def made_up(batch: Batch, fill: int = 1) -> Batch:
-    """Return rows of the same shapes: numbers from a fixed seed between 0 and 1, and `fill` for whole numbers.
-
-    >>> made_up((torch.zeros(2), torch.tensor([5, 7])))[1]
-    tensor([1, 1])
-    """
-    generator = torch.Generator().manual_seed(0)
-
-    def rows(tensor: Tensor) -> Tensor:
-        if not tensor.is_floating_point():
-            return torch.full_like(tensor, fill)
-        return torch.rand(tensor.shape, generator=generator).to(tensor)
-
-    return mapped(rows, batch)
-
-
-def _changed(name: str, function: str = "") -> str:
+def told_of_change(name: str, function: str = "") -> str:
+    """Return the message for something that a pass has changed."""
     by = f" (by {function})" if function else ""
     last = name.rpartition(".")[2]
     if last in ("weight_u", "weight_v", "_u", "_v"):

@@ -14,8 +14,8 @@ from hush.errors import InvalidValue
 from hush.gradients import physical_batch_size_for
 from hush.gradients.batches import Batch, LossFunction, num_examples
 from hush.gradients.clipped import Method
+from hush.gradients.guarded import logged_by, settle
 from hush.gradients.spot_check import check_collated, check_rows, watched_randomness
-from hush.gradients.state import logged_by, settle
 from hush.mechanisms import gaussian
 from hush.privacy import Guarantee
 from hush.rng import Rng
