@@ -650,7 +650,7 @@ ISOLATION: list[Row] = [
     ("training/guards.py", "augmentation is not checked",
      "                check_augmentation(self._augment, batch)\n", "                pass\n", "mixup by torch; mixup by numpy"),
     ("training/guards.py", "augmentation that cannot be replayed sees the batch",
-     "        if self._is_replayable:\n            return self._augment(batch)", "        if True:\n            return self._augment(batch)",
+     "        if not self._is_replayable:\n", "        if False:\n",
      "mixup by the operating system"),
     ("training/guards.py", "augmentation may remember",
      'self._augment = Stateless(augment, "augment")', "self._augment = augment", "augmentation with the rows before"),

@@ -46,15 +46,12 @@ def guarded(
     after = torch.get_rng_state()
     expected = _trial(model, loss_fn, batch, modules, draws, in_full=in_full)
     others = [name for name, value in found.items() if value is GONE or expected.get(name, GONE) != value]
-    if not others and any(_is_number(value) for value in found.values()):
+    counts = {name: value for name, value in found.items() if name.startswith(_OWN_STATE) and _is_number(value)}
+    if not others and counts:
         before.restore()
         more = _trial(model, loss_fn, _one_more(batch), modules, draws, in_full=in_full)
         count = num_examples(batch)  # a number that is the size of the batch is no memory of others
-        others = [
-            name
-            for name, value in found.items()
-            if more and _is_number(value) and more.get(name, GONE) != value and value != count
-        ]
+        others = [name for name, value in counts.items() if more and more.get(name, GONE) != value and value != count]
         before.restore()
         expected = _trial(model, loss_fn, batch, modules, draws, in_full=in_full)
     torch.set_rng_state(after)
@@ -101,6 +98,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, tuple) and len(value) == 3 and value[1] is list and all(map(_is_number, value[2]))
 
 
+_OWN_STATE = ("attribute", "buffer")
 _LOGS = ("loss_fn's variable", "hook's variable")
 _logged: WeakKeyDictionary[nn.Module, set[str]] = WeakKeyDictionary()
 

@@ -32,6 +32,7 @@ from hush.errors import HushError, NotIsolated
 from hush.gradients import looped
 from hush.gradients.batches import Batch, LossFunction, num_examples, take, tensors
 from hush.gradients.clipped import Method, Row, clipped_sum_and_rows
+from hush.gradients.functions import ATTENTION, CONVOLUTIONS, LINEAR, PRODUCTS
 from hush.gradients.twins import twin
 from hush.rng import fixed_seeds, global_states
 
@@ -105,8 +106,8 @@ def _alone(model: nn.Module, loss_fn: LossFunction, batch: Batch, *, is_random: 
         raise
     except Exception as error:
         raise NotIsolated(
-            f"the model or loss_fn fails on a batch of one example ({type(error).__name__}), as what mixes examples "
-            "does; it must be able to compute each example alone."
+            f"the model or loss_fn fails on a batch of one example ({type(error).__name__}); it must be able to "
+            "compute each example alone: squeeze(-1) instead of squeeze(), no statistics over the batch."
         ) from error
 
 
@@ -118,6 +119,9 @@ def _is_same(one: Batch, other: Batch) -> bool:
     )
 
 
+_PRODUCTS = {*PRODUCTS, *CONVOLUTIONS, LINEAR, ATTENTION, torch.einsum}
+
+
 class _Halves(TorchFunctionMode):
     """Notices half precision, by autocast inside the loss as well."""
 
@@ -127,7 +131,8 @@ class _Halves(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        self.seen = self.seen or (isinstance(result, Tensor) and result.dtype in (torch.bfloat16, torch.float16))
+        if not self.seen and func in _PRODUCTS:  # elsewhere a cast says nothing of how coarse gradients are
+            self.seen = isinstance(result, Tensor) and result.dtype in (torch.bfloat16, torch.float16)
         return result
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from hush.errors import UnplannedBatch
 from hush.gradients.batches import Batch, tensors
+from hush.gradients.state import memory_of
 
 if TYPE_CHECKING:
     from hush.training.plan import TrainingPlan
@@ -39,15 +40,15 @@ class Draw:
 def mark_draw(batch: Batch, draw: Draw) -> None:
     """Note on each tensor of a batch where it was drawn."""
     for tensor in tensors(batch):
-        setattr(tensor, _DRAW, (draw, tensor._version))
+        setattr(tensor, _DRAW, (draw, tensor._version, memory_of(tensor)))
 
 
 def draw_of(batch: Batch) -> Draw | None:
     """Return the draw that this batch is, unchanged; None for any other batch."""
     found: set[Any] = set()
     for tensor in tensors(batch):
-        draw, version = getattr(tensor, _DRAW, (None, 0))
-        found.add(draw if tensor._version == version else None)
+        draw, version, memory = getattr(tensor, _DRAW, (None, 0, 0))
+        found.add(draw if tensor._version == version and memory_of(tensor) == memory else None)
     return found.pop() if len(found) == 1 else None
 
 

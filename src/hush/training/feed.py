@@ -230,6 +230,8 @@ class _Items(Dataset[Any]):
         if alone and len(set(numbers)) > 2:
             self._check_memory(numbers)
         many = getattr(self._dataset, "__getitems__", None)
+        if alone and callable(many):
+            self._check_many(many, numbers)
         return [*(many(numbers) if callable(many) else [self._dataset[number] for number in numbers]), *alone]
 
     def _check_memory(self, numbers: list[int]) -> None:
@@ -247,6 +249,20 @@ class _Items(Dataset[Any]):
             raise NotIsolated(
                 "an item of the data set depends on which item was read before; let each item be made of its own "
                 "record alone."
+            )
+
+    def _check_many(self, many: Callable[[list[int]], list[Any]], numbers: list[int]) -> None:
+        """Raise `NotIsolated` if an item, read at the same place from the same seeds, depends on the others."""
+
+        def first(others: list[int]) -> Any:
+            with fixed_seeds():
+                return print_of(many([numbers[0], *others])[0])
+
+        others = numbers[1:]
+        if first(others) == (again := first(others)) and first(others[::-1][: len(others) // 2]) != again:
+            raise NotIsolated(
+                "an item that the data set's __getitems__ gives depends on the others that are asked for; let each "
+                "item be made of its own record alone."
             )
 
     def __getitem__(self, number: int) -> Any:

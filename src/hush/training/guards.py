@@ -29,7 +29,7 @@ from hush.training.parts import local
 from hush.training.team import Team
 
 _SEEDS = 24  # from which the first batch is augmented to see whether rows mix
-_AGAIN = 1 / 16  # of the later batches whose augmentation is checked again
+_AGAIN = 1 / 16  # of the later batches at which it is seen whether the augmentation can still be replayed
 
 
 class IsolationGuard:
@@ -129,9 +129,9 @@ def _check_optimizer(parameters: dict[str, nn.Parameter], optimizer: Optimizer, 
 class CheckedAugmentation:
     """An augmentation that cannot mix rows: applied row by row, or replayed and compared.
 
-    A function that gives the same rows again from the same seeds of torch, numpy and `random` is checked on every row
-    of the first batch, and with a random half of the rows at one in 16 later batches. Any other function is applied to
-    one row at a time.
+    A function that gives the same rows again from the same seeds of torch, numpy and `random` is checked on every row:
+    each against each other in the first batch, and a random half against the other half in every later one. Any other
+    function is applied to one row at a time.
     """
 
     def __init__(self, augment: Callable[[Batch], Batch]) -> None:
@@ -149,14 +149,18 @@ class CheckedAugmentation:
             if self._is_replayable:
                 check_augmentation(self._augment, batch)
         elif self._is_replayable and self._stream.random() < _AGAIN:
-            half = torch.from_numpy(self._stream.integers(0, 2, count).astype(bool))
-            if not is_replayable(self._augment, batch):
-                self._is_replayable = False
-            else:
-                _compare(self._augment, batch, [half, ~half], int(self._stream.integers(2**31)))
-        if self._is_replayable:
-            return self._augment(batch)
-        return _joined([self._augment(take(batch, slice(row, row + 1))) for row in range(count)])
+            self._is_replayable = is_replayable(self._augment, batch)
+        if not self._is_replayable:
+            return _joined([self._augment(take(batch, slice(row, row + 1))) for row in range(count)])
+        # What is used is what is checked: from this seed, and once more with other values in half of the rows.
+        half, seed = (
+            torch.from_numpy(self._stream.integers(0, 2, count).astype(bool)),
+            int(self._stream.integers(2**31)),
+        )
+        with fixed_seeds(seed):
+            result = self._augment(mapped(torch.clone, batch))
+        _compare(self._augment, batch, [half], seed, before=[value.detach() for value in tensors(result)])
+        return result
 
 
 def is_replayable(augment: Callable[[Batch], Batch], batch: Batch) -> bool:
@@ -180,8 +184,14 @@ def check_augmentation(augment: Callable[[Batch], Batch], batch: Batch) -> None:
         _compare(augment, batch, groups[:2], seed)
 
 
-def _compare(augment: Callable[[Batch], Batch], batch: Batch, groups: list[Tensor], seed: int = 0) -> None:
-    before = _replayed(augment, batch, seed)
+def _compare(
+    augment: Callable[[Batch], Batch],
+    batch: Batch,
+    groups: list[Tensor],
+    seed: int = 0,
+    before: list[Tensor] | None = None,
+) -> None:
+    before = _replayed(augment, batch, seed) if before is None else before
     count = num_examples(batch)
     if any(value.shape[:1] != (count,) for value in before):
         raise InvalidValue(f"augment must return as many rows as it got, {count}.")

@@ -117,7 +117,7 @@ class PrivateGradients:
         self._is_settled = self._collates_randomly = False
         event = (lambda: self._charges.event) if plan.private else None
         self._record = Earlier(note or f"run {id(self)}", event, plan.relation, plan.delta)
-        self._earlier = notes_on(self._parameters, self._record)
+        self._earlier = notes_on(dict(model.named_parameters()), self._record)
         self._began_with = digests(self._parameters)
 
     @property
