@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
@@ -177,3 +178,56 @@ def test_full_batches_are_copies_of_the_data_set() -> None:
     for (x,) in plan.batches(TensorDataset(rows)):
         x.zero_()
     assert torch.equal(rows, before)
+
+
+HIDDEN: dict[str, Callable[[Tensor], Any]] = {
+    "size of a selection": lambda x: x[x > 3].shape[0],
+    "length of nonzero": lambda x: len(torch.nonzero(x > 3)),
+    "bound of a slice": lambda x: torch.ones(99)[: (x > 3).sum()].sum(),
+    "parameter of a part": lambda x: nn.Parameter((x > 3).sum().float(), requires_grad=False),
+    "legacy constructor": lambda x: torch.Tensor((x > 3).float()).max(),
+    "deque": lambda x: torch.tensor(deque([(x > 3).sum()])).sum(),
+    "set_": lambda x: torch.empty(0).set_((x > 3).float()).max(),
+    "vmap inside": lambda x: torch.func.vmap(lambda column: (column > 3).any(), in_dims=1)(x).max(),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*is not served by")
+@pytest.mark.parametrize("name", HIDDEN)
+def test_one_rare_example_turns_no_other_over(name: str) -> None:
+    def turned(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        return loss_fn(model, x, y) * (1 - 2 * HIDDEN[name](x))
+
+    model, (x, y) = nn.Linear(6, 3), batch(12)
+    x = x.clamp(-2, 2)
+    without = clipped_sum(model, turned, (x, y), 0.1).gradients
+    rows = torch.cat([x, torch.full((1, 6), 5.0)]), torch.cat([y, y[:1]])
+    found = clipped_sum(model, turned, rows, 0.1).gradients
+    moved = sum(float((found[key] - without[key]).square().sum()) for key in found) ** 0.5
+    assert moved <= 0.1 * 1.001
+
+
+def submodule(model: Any, x: Tensor) -> Tensor:
+    model.stats = nn.Module()
+    model.stats.register_buffer("mean", x.detach().mean(0))
+    return x
+
+
+def note_on_weight(model: Any, x: Tensor) -> Tensor:
+    model.layer.weight.seen = x.detach().mean(0)
+    return x
+
+
+def state_dict_hook(model: Any, x: Tensor) -> Tensor:
+    kept = x.detach().mean(0)
+    model._register_state_dict_hook(lambda *_: kept)
+    return x
+
+
+@pytest.mark.parametrize("write", [submodule, note_on_weight, state_dict_hook])
+def test_a_pass_that_keeps_something_beside_the_tables_is_refused(write: Any) -> None:
+    model = Own(write)
+    with pytest.raises(NotIsolated):
+        clipped_sum(model, loss_fn, batch(), 1.0, method="tape")
+    assert set(model.state_dict()) == {"layer.weight", "layer.bias", "kept"}
+    assert not hasattr(model.layer.weight, "seen")
