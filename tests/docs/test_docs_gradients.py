@@ -30,7 +30,7 @@ def test_time_and_memory_of_a_private_gradient() -> None:
     assert found["geometric_mean"] == pytest.approx(math.exp(statistics.fmean(map(math.log, ratios))))
     assert found["geometric_mean"] <= 1.15
     assert max(ratios) <= 1.6
-    assert max(row["memory"]["ratio"] for row in found["rows"].values()) <= 1.3049
+    assert max(row["memory"]["ratio"] for row in found["rows"].values()) <= 1.25
     said = f"{found['geometric_mean']:.2f}x of an ordinary one in the geometric mean"
     assert said in page()
     assert f"{min(ratios):.2f}x to {max(ratios):.2f}x on the rows" in page()
@@ -53,7 +53,7 @@ def test_a_whole_epoch_beside_a_plain_loop() -> None:
         assert row["ledger_and_odometer"] <= 0.02
         assert row["spot_checks"] <= 0.02
     mlp, cnn = rows["MLP 784-1000-10"], rows["tanh CNN"]
-    assert mlp["ratio"] <= 1.6
+    assert mlp["ratio"] <= 1.5
     assert cnn["ratio"] <= 1.3
     assert (
         f"takes {cnn['ratio']:.2f}x of the quickest plain loop with the tanh CNN and {mlp['ratio']:.2f}x with" in page()

@@ -5,16 +5,17 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import _engine_run_backward
 
-from hush.errors import HushError, NoRule
+from hush.errors import HushError, NoRule, NotIsolated
 from hush.gradients import graph, rules, vectorized
-from hush.gradients.batches import Batch, LossFunction, call, checked_losses, mapped, num_examples, take
+from hush.gradients.batches import Batch, LossFunction, call, checked_losses, mapped, num_examples, take, tensors
 from hush.gradients.guarded import guarded
 from hush.gradients.layers import apart, join
 from hush.gradients.layout import Layout, layout_of, mark
@@ -28,6 +29,8 @@ from hush.gradients.uses import Rows, Use
 _COMPARED = 8  # examples of which a reading of the graph is compared with the tape
 METHODS = ("tape", "vectorized", "looped")
 _chosen: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()
+
+_reading: WeakKeyDictionary[nn.Module, Any] = WeakKeyDictionary()  # loss functions that write nothing into batches
 
 _run_backward: Any = _engine_run_backward  # what torch.autograd.grad calls, after questions that are answered here
 
@@ -89,10 +92,7 @@ def _attempt(
         raise NoRule(f"{', '.join(hooked)}: a hook on a parameter's gradient runs only where gradients are looped.")
 
     def one_pass(work: Callable[[Batch], Any], *, in_full: bool = in_full) -> Any:
-        def on_copy(rows: Batch) -> Any:  # what the model does to its batch does not reach the caller's
-            return work(mapped(Tensor.clone, rows))
-
-        return guarded(model, loss_fn, batch, modules, on_copy, in_full=in_full)
+        return guarded(model, loss_fn, batch, modules, partial(_on_own_rows, model, loss_fn, work), in_full=in_full)
 
     found: dict[str, list[Use]]
     if name == "vectorized":  # the tape sees each write into a parameter before it happens, and vmap does not
@@ -107,6 +107,27 @@ def _attempt(
             graph.drop(model, loss_fn)
     found = one_pass(lambda rows: _by_tape(model, trainable, loss_fn, rows))
     return found
+
+
+def _on_own_rows(model: nn.Module, loss_fn: LossFunction, work: Callable[[Batch], Any], batch: Batch) -> Any:
+    """Return `work(batch)` so that what the model writes into its batch does not reach the caller's.
+
+    A copy is made until a pass is seen to write nothing there. One that begins to do so later is rejected.
+    """
+    known = _reading.get(model)
+    is_reading = known is not None and known() is loss_fn
+    given = mapped(Tensor.detach if is_reading else Tensor.clone, batch)
+    before = [tensor._version for tensor in tensors(given)]
+    result = work(given)
+    is_written = before != [tensor._version for tensor in tensors(given)]
+    if is_reading and is_written:
+        raise NotIsolated(
+            "the model or loss_fn writes into its batch, which it did not do before; let it work on a copy."
+        )
+    if not is_reading and not is_written:
+        with suppress(TypeError):  # not every callable has weak references
+            _reading[model] = ref(loss_fn)
+    return result
 
 
 def _say(model: nn.Module, name: str, reason: BaseException) -> None:

@@ -137,13 +137,13 @@ class _Halves(TorchFunctionMode):
 
 
 def _judge(model: nn.Module, pairs: Sequence[tuple[Row, Row]], is_half: bool, message: str) -> None:
-    """Raise where pairs of gradients differ: one of them grossly, or more than one in a few, beyond rounding."""
+    """Raise where pairs of gradients differ: one of them grossly, or half of them or more, beyond rounding."""
     excess = [_excess(model, *pair, is_half=is_half) for pair in pairs]
     bad = [(size, layer) for size, layer in excess if size > 1]
     if not bad:
         return
     size, layer = max(bad)
-    if size > _GROSS or 2 * len(bad) > len(pairs):
+    if size > _GROSS or 2 * len(bad) >= len(pairs):
         raise NotIsolated(f"{message} (seen at {layer}).")
 
 
