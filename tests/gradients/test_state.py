@@ -224,6 +224,37 @@ def state_dict_hook(model: Any, x: Tensor) -> Tensor:
     return x
 
 
+def escaped(model: Any, x: Tensor) -> Tensor:
+    """Keep a row as vmap shows it, which has no values outside."""
+
+    def one(row: Tensor) -> Tensor:
+        model.number = row
+        return row
+
+    return torch.func.vmap(one)(x)
+
+
+@pytest.mark.filterwarnings("ignore:.* is not served by")
+@pytest.mark.parametrize("method", ["auto", "looped"])
+def test_a_tensor_that_escapes_from_a_transformation_is_refused(method: Any) -> None:
+    model = Own(escaped)
+    for _ in range(2):  # what one pass left must not confuse the next
+        with pytest.raises(NotIsolated, match="number"):
+            clipped_sum(model, loss_fn, batch(), 1.0, method=method)
+
+
+@pytest.mark.parametrize("rows", [2, 7])
+@pytest.mark.parametrize("method", ["tape", "looped"])
+def test_a_count_of_calls_does_not_tell_how_many_examples_there_were(method: Any, rows: int) -> None:
+    def counted(model: Any, x: Tensor) -> Tensor:
+        model.number += 1
+        return x
+
+    model = Own(counted)
+    clipped_sum(model, loss_fn, batch(rows), 1.0, method=method)
+    assert model.number == 1
+
+
 @pytest.mark.parametrize("write", [submodule, note_on_weight, state_dict_hook])
 def test_a_pass_that_keeps_something_beside_the_tables_is_refused(write: Any) -> None:
     model = Own(write)

@@ -49,6 +49,59 @@ def compiled_function() -> Case:
     return mixing(torch.compile(_centre, backend="eager", dynamic=True))
 
 
+class WritesByNumpy(nn.Module):
+    """Centres its inputs where they lie, by numpy, which leaves no trace on the tensor."""
+
+    def __init__(self, patience: int) -> None:
+        super().__init__()
+        self.net, self.patience = nn.Linear(FEATURES, CLASSES), patience
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.patience -= 1
+        if self.patience < 0:
+            rows = x.detach().numpy()
+            rows -= rows.mean(0)
+        return self.net(x)
+
+
+@attack
+def inputs_centred_by_numpy() -> Case:
+    """Centre the batch where it lies, by numpy."""
+    return Case(WritesByNumpy(0))
+
+
+@attack
+def inputs_centred_by_numpy_late() -> Case:
+    """The same after ten calls, when the first batches were checked."""
+    return Case(WritesByNumpy(10), steps=30)
+
+
+class WritesToData(nn.Module):
+    """Centres its inputs where they lie, by way of `data`, which has no version in common with the tensor."""
+
+    def __init__(self, patience: int) -> None:
+        super().__init__()
+        self.net, self.patience = nn.Linear(FEATURES, CLASSES), patience
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.patience -= 1
+        if self.patience < 0:
+            x.data.sub_(x.data.mean(0))
+        return self.net(x)
+
+
+@attack
+def inputs_centred_by_data() -> Case:
+    """Centre the batch where it lies, by way of `data`."""
+    return Case(WritesToData(0))
+
+
+@attack
+def inputs_centred_by_data_late() -> Case:
+    """The same after ten calls, when the first batches were checked."""
+    return Case(WritesToData(10), steps=30)
+
+
 class _MixForward(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, h: Tensor) -> Tensor:

@@ -620,6 +620,37 @@ def mixture_of_experts() -> Case:
 
 
 @control
+def derivative_along_a_direction() -> Case:
+    """A model whose output holds a directional derivative, by torch.func."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = layers(nn.Tanh())
+
+        def forward(self, x: Tensor) -> Tensor:
+            made, slope = torch.func.jvp(self.net, (x,), (torch.ones_like(x),))
+            return made + 0.1 * slope
+
+    return vectors(Model())
+
+
+@control
+def gradient_of_each_input() -> Case:
+    """A model that looks at the gradient of a score with respect to its input, by torch.func."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net, self.head = layers(nn.Tanh()), nn.Linear(FEATURES, CLASSES)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(torch.func.vmap(torch.func.grad(lambda row: self.net(row).sum()))(x))
+
+    return vectors(Model())
+
+
+@control
 def counter_of_calls() -> Case:
     """A model that counts its passes in a Python number."""
 

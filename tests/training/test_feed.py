@@ -160,6 +160,75 @@ def test_augmentations_that_mix_rows_are_refused() -> None:
             CheckedAugmentation(mixing)(batch)
 
 
+def test_an_augmentation_that_begins_to_mix_later_is_refused_then() -> None:
+    batch = (torch.rand(64, 4), torch.arange(64))
+    is_late = False
+
+    def augment(rows: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        return (rows[0] - rows[0].mean(0) if is_late else rows[0], rows[1])
+
+    checked = CheckedAugmentation(augment)
+    for _ in range(5):
+        checked(batch)
+    is_late = True
+    with pytest.raises(NotIsolated, match="augment"):
+        checked(batch)
+
+
+def test_an_augmentation_can_be_repeated_from_a_seed() -> None:
+    batch = (torch.zeros(6, 4), torch.arange(6))
+    found = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        checked = CheckedAugmentation(lambda rows: (rows[0] + torch.rand(len(rows[0]), 4), rows[1]))
+        found.append([checked(batch)[0] for _ in range(3)])
+    assert all(map(torch.equal, found[0], found[1]))
+    assert not any(map(torch.equal, found[0], found[2]))
+    assert not torch.equal(found[0][0], found[0][1])
+
+
+def test_an_augmentation_that_keeps_rows_is_refused_and_one_that_counts_calls_is_not() -> None:
+    kept: list[Tensor] = []
+    count = [0]
+
+    def keeps(rows: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        kept.append(rows[0].mean())
+        return rows
+
+    def counts(rows: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        count[0] += 1
+        return rows
+
+    def adds_up(rows: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        count[0] += int(rows[1].sum())
+        return rows
+
+    batch = (torch.rand(6, 4), torch.arange(6))
+    CheckedAugmentation(counts)(batch)
+    for augment in (keeps, adds_up):
+        with pytest.raises(NotIsolated, match="augment"):
+            CheckedAugmentation(augment)(batch)
+
+
+class Together(Items):
+    """Gives many items at once, less what the others have on average if told to."""
+
+    mixes = False
+
+    def __getitems__(self, rows: list[int]) -> list[dict[str, Tensor]]:
+        x = torch.stack([self.data[row][0] for row in rows])
+        x = x - x.mean(0) if self.mixes else x
+        return [{"x": one, "y": self.data[row][1]} for one, row in zip(x, rows, strict=True)]
+
+
+def test_items_that_depend_on_those_asked_for_with_them_are_refused(make_plan: Make, data: TensorDataset) -> None:
+    dataset = Together(data)
+    assert len(list(make_plan(steps=3).batches(dataset))) == 3
+    dataset.mixes = True
+    with pytest.raises(NotIsolated, match="__getitems__"):
+        list(make_plan(steps=3).batches(dataset))
+
+
 class Stream(IterableDataset[Any]):
     def __iter__(self) -> Iterator[Any]:
         return iter([torch.zeros(2)])

@@ -102,7 +102,8 @@ def _check_gradients(model: nn.Module, loss_fn: LossFunction, batch: Batch, meth
     """The method's gradients against plain backward passes of single examples."""
     rows = list(range(1, min(1 + _PROBES, num_examples(batch))))
     with watched_randomness() as is_random:
-        _, found = clipped_sum_and_rows(model, loss_fn, batch, 1.0, method=method, rows=rows)  # type: ignore[arg-type]
+        own = mapped(Tensor.clone, batch)
+        _, found = clipped_sum_and_rows(model, loss_fn, own, 1.0, method=method, rows=rows)  # type: ignore[arg-type]
     check_rows(model, loss_fn, batch, rows, found, method=method, is_random=is_random())  # type: ignore[arg-type]
 
 

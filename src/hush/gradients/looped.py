@@ -26,7 +26,7 @@ def gradients(
     """
     modules = list(model.named_modules()) if modules is None else modules
     named = {name: value for name, value in model.named_parameters() if value.requires_grad}
-    before = Snapshot(model, loss_fn, modules, in_full=True)
+    before, after_one = Snapshot(model, loss_fn, modules, in_full=True), None
     count = num_examples(batch)
     with ReadOnly(modules):
         for unit in range(count if units is None else int(units.max()) + 1):
@@ -35,8 +35,11 @@ def gradients(
             for one in _singles(take(batch, rows)):
                 found = guarded(model, loss_fn, one, modules, lambda own: _gradient(model, named, loss_fn, own))
                 total = {name: value + total[name] if name in total else value for name, value in found.items()}
+                after_one = after_one or Snapshot(model, loss_fn, modules, in_full=False)
             yield total
     refuse_changes(before)
+    if after_one is not None:  # a count of calls would tell how many examples there were
+        after_one.restore()
 
 
 def alone(model: nn.Module, loss_fn: LossFunction, batch: Batch) -> Row:

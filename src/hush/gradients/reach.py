@@ -275,6 +275,8 @@ class Printer:
         self.containers.append((container, copy))
 
     def _tensor(self, value: Tensor) -> Any:
+        if torch._C._functorch.is_functorch_wrapped_tensor(value):  # has no values outside of its transformation
+            return id(value)
         self.tensors.append(value)
         if not self.exact:
             return id(value), version_of(value)

@@ -240,14 +240,14 @@ class Tape(TorchFunctionMode):
             raise NoRule("a nested tensor, through which the tape cannot follow the examples.")
         if type(tensor) not in _USUAL or tensor.layout is not torch.strided:
             return False
-        if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
-            raise NoRule("a transformation (vmap, jvp) inside the model, which the tape cannot follow.")
+        _refuse_wrapped(tensor)
         return memory_of(tensor) in self._held
 
     def hold(self, tensor: Tensor) -> None:
         """Note the memory of a part of the batch."""
         with torch._C.DisableTorchFunction():
             if type(tensor) is Tensor and tensor.layout is torch.strided and not tensor.is_nested:
+                _refuse_wrapped(tensor)
                 number = tensor.untyped_storage()._cdata
                 if number not in self._held:  # while a weak reference is kept, its number is given to no other
                     self._held[number] = StorageWeakRef(tensor.untyped_storage())
@@ -368,6 +368,11 @@ class Tape(TorchFunctionMode):
             each = zip(*(pull(row, batched=False) for row in rows), strict=True)
             found = [None if pieces[0] is None else torch.stack(list(pieces)) for pieces in each]
         yield from ((name, value) for name, value in zip(names, found, strict=True) if value is not None)
+
+
+def _refuse_wrapped(tensor: Tensor) -> None:
+    if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        raise NoRule("a transformation (vmap, jvp) inside the model, which the tape cannot follow.")
 
 
 def _tensors(values: Any) -> list[Tensor]:

@@ -153,10 +153,8 @@ class CheckedAugmentation:
         if not self._is_replayable:
             return _joined([self._augment(take(batch, slice(row, row + 1))) for row in range(count)])
         # What is used is what is checked: from this seed, and once more with other values in half of the rows.
-        half, seed = (
-            torch.from_numpy(self._stream.integers(0, 2, count).astype(bool)),
-            int(self._stream.integers(2**31)),
-        )
+        half = torch.from_numpy(self._stream.integers(0, 2, count).astype(bool))
+        seed = int(torch.randint(2**31, ()))  # from the generator that people seed to repeat an augmentation
         with fixed_seeds(seed):
             result = self._augment(mapped(torch.clone, batch))
         _compare(self._augment, batch, [half], seed, before=[value.detach() for value in tensors(result)])

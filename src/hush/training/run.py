@@ -12,7 +12,7 @@ import json
 import math
 import os
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +151,8 @@ def _from_dict(folder: Path, data: dict[str, Any]) -> Run:
     ledger = Ledger.open(own if own is not None else data["ledger"], create=False)
     ledger.verify()
     guarantee = cost(event, delta=plan.delta, relation=plan.relation)
+    caveats = [note for note in data["notes"] if note in data["guarantee"]["notes"][len(guarantee.notes) :]]
+    guarantee = replace(guarantee, notes=(*guarantee.notes, *caveats))  # seen in training, not in the event
     if charged_event(ledger.account(data["account"]), data["note"]) != event or not guarantee.agrees_with(
         data["guarantee"]
     ):

@@ -6,7 +6,7 @@ import hashlib
 import inspect
 import secrets
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -229,6 +229,7 @@ class Session:
         books = books_for_all(own, self._plan, setup.ledger, setup.account, self._team)
         weights = gathered(setup.model.state_dict(), self._team)
         guarantee = cost(event, delta=self._plan.delta, relation=self._plan.relation)
+        guarantee = replace(guarantee, notes=(*guarantee.notes, *self._private.notes()))
         run = Run(
             plan=self._plan,
             guarantee=guarantee,

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from hush.errors import InvalidValue
 from hush.gradients import physical_batch_size_for
-from hush.gradients.batches import Batch, LossFunction, num_examples
+from hush.gradients.batches import Batch, LossFunction, mapped, num_examples
 from hush.gradients.clipped import Method
 from hush.gradients.guarded import logged_by, settle
 from hush.gradients.spot_check import check_collated, check_rows, watched_randomness
@@ -151,6 +151,7 @@ class PrivateGradients:
 
     def guarantee(self) -> Guarantee:
         """What the charged steps cost; notes say what it does not cover and what could not be checked."""
+        remember_values(self._parameters, self._began_with, self._record)
         found = cost(self._charges.event, delta=self.plan.delta, relation=self.plan.relation)
         return replace(found, notes=(*found.notes, *self.notes()))
 
@@ -206,19 +207,23 @@ class PrivateGradients:
         if not self.plan.private:
             gradients = self._engine.plain_sum(losses, losses.take(lot), size=self.plan.physical_batch_size)
             return _Work(gradients, rows, losses.sums(), 0, 0.0, "plain")
+        given = losses.take(lot)
+        untouched = mapped(Tensor.clone, given) if rows_alone else given  # a pass may write where no version tells it
         if rows and not self._is_settled and not self._engine.in_lockstep:
             settle(self.model, loss_fn, lot.batch)
             self._is_settled = True
         self._engine.check_isolation(loss_fn, lot.batch)
         self._find_physical_batch(loss_fn, lot)
         clip_norm = self.clip_norm.value * (1 - self._margin)
-        given = losses.take(lot)
         with watched_randomness() as is_random:
             total, found = self._engine.clipped_sum(
                 losses, given, clip_norm, groups=lot.groups, size=self._physical, rows=rows_alone
             )
         if found:
-            check_rows(self.model, unheard(losses), given, rows_alone, found, method=self.method, is_random=is_random())
+            was_random = is_random()
+            check_rows(
+                self.model, unheard(losses), untouched, rows_alone, found, method=self.method, is_random=was_random
+            )
         if draw is not None and draw.alone and not self._engine.in_lockstep:
             check_collated(self.model, loss_fn, to_device(draw.alone, self._device))
         self._collates_randomly = self._collates_randomly or (draw is not None and draw.is_random)
