@@ -24,6 +24,7 @@ from hush.gradients import follow
 from hush.gradients.batches import SplitBatch
 from hush.gradients.functions import SIZES, has_fixed_size
 from hush.gradients.layout import UNKNOWN, Layout, by_example, layout_of, mark
+from hush.gradients.nodes import nodes_of
 from hush.gradients.pooling import max_pool2d
 from hush.gradients.precision import wide
 from hush.gradients.state import check_write, memory_of
@@ -292,17 +293,8 @@ class Tape(TorchFunctionMode):
             return [self._names[id(tensor)]]
         if not getattr(tensor, _DERIVED, False):
             return []
-        leaves: list[str] = []
-        pending, seen = [tensor.grad_fn], set()
-        while pending:
-            node = pending.pop()
-            if node is None or node in seen:
-                continue
-            seen.add(node)
-            if hasattr(node, "variable") and id(node.variable) in self._names:
-                leaves.append(self._names[id(node.variable)])
-            pending += [parent for parent, _ in node.next_functions]
-        return leaves
+        leaves = [id(node.variable) for node in nodes_of(tensor) if hasattr(node, "variable")]
+        return [self._names[leaf] for leaf in leaves if leaf in self._names]
 
     def layout(self, tensor: Tensor, func: Any, weights: Sequence[Tensor]) -> Layout:
         """The layout of a batched tensor, or NoRule where it was lost."""
