@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from typing import Any, TypeAlias, cast
 
+import numpy
 import torch
 from torch import Tensor, nn
 
@@ -26,12 +29,14 @@ _SEQUENCES = (tuple, list)
 
 
 def call(loss_fn: LossFunction, model: nn.Module, batch: Batch) -> Tensor:
-    """`loss_fn(model, *batch)`, or with keywords where the batch is a mapping."""
-    if isinstance(batch, Tensor):
-        return loss_fn(model, batch)
-    if not isinstance(batch, _SEQUENCES) and isinstance(batch, Mapping):
-        return loss_fn(model, **batch)
-    return loss_fn(model, *batch)
+    """`loss_fn(model, *batch)`, or with keywords where the batch is a mapping; compiled functions run uncompiled."""
+    is_compiling = "torch._dynamo" in sys.modules  # otherwise nothing was compiled, and to import it takes long
+    with torch.compiler.set_stance("force_eager") if is_compiling else nullcontext():
+        if isinstance(batch, Tensor):
+            return loss_fn(model, batch)
+        if not isinstance(batch, _SEQUENCES) and isinstance(batch, Mapping):
+            return loss_fn(model, **batch)
+        return loss_fn(model, *batch)
 
 
 def mapped(function: Callable[[Tensor], Any], batch: Batch) -> Batch:
@@ -56,6 +61,17 @@ def tensors(batch: Batch) -> list[Tensor]:
     return []
 
 
+def constants(batch: Batch) -> list[Any]:
+    """All in the batch that is no tensor, and so belongs to no example."""
+    if isinstance(batch, Tensor):
+        return []
+    if isinstance(batch, _SEQUENCES):
+        return [value for part in batch for value in constants(part)]
+    if isinstance(batch, Mapping):
+        return [value for part in batch.values() for value in constants(part)]
+    return [batch]
+
+
 def num_examples(batch: Batch) -> int:
     """The number of examples: the length that all tensors of the batch share."""
     sizes: set[int | None] = set()
@@ -76,10 +92,12 @@ def _note_lengths(batch: Batch, sizes: set[int | None]) -> None:
     if isinstance(batch, Tensor):
         sizes.add(batch.shape[0] if batch.ndim else None)
         return
-    if isinstance(batch, list) and batch and not isinstance(batch[0], Tensor | Mapping | list | tuple):
+    is_list = isinstance(batch, list) and batch and not isinstance(batch[0], Tensor | Mapping | list | tuple)
+    if is_list or isinstance(batch, numpy.ndarray):
+        kind = f"list of {type(batch[0]).__name__}" if is_list else "numpy array"
         raise InvalidValue(
-            f"a batch must not hold a list of {type(batch[0]).__name__}: it cannot be cut into examples; make it a "
-            "tensor with one row for each example, or a tuple if it is a constant."
+            f"a batch must not hold a {kind}: it cannot be cut into examples; make it a tensor with one row for each "
+            "example, or a tuple if it is a constant."
         )
     if isinstance(batch, _SEQUENCES):
         for value in batch:

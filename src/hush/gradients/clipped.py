@@ -35,7 +35,7 @@ from hush.gradients.layers import apart, biases
 from hush.gradients.methods import METHODS, uses_by
 from hush.gradients.norms import measure
 from hush.gradients.precision import exact_arithmetic, wide_dtype
-from hush.gradients.state import memory_of
+from hush.gradients.state import check_initialised, memory_of
 from hush.gradients.sums import weighted
 from hush.gradients.uses import Use
 
@@ -139,6 +139,7 @@ def _trainable(modules: list[tuple[str, nn.Module]]) -> dict[str, nn.Parameter]:
     for path, module in modules:
         for name, value in module._parameters.items():
             if value is not None and value.requires_grad and id(value) not in seen:
+                check_initialised(name, value)
                 seen.add(id(value))
                 found[f"{path}.{name}" if path else name] = value
     return found

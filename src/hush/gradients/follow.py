@@ -75,15 +75,21 @@ def follow(func: Any, args: Any, kwargs: Any, result: Any, tensors: Sequence[Ten
             is_given = any(tensor is given for given in tensors)
             answer = partial(_place, func, args, kwargs, tensor, index, tensors, count)
             place = recalled(key, index, tensor.shape, answer)
-            if is_given:
+            if is_given and not _changes_itself(func, tensor, tensors):
                 _check_place(func, tensor, place, count)
             mark(tensor, place)
+
+
+def _changes_itself(func: Any, target: Tensor, tensors: Sequence[Tensor]) -> bool:
+    """Return whether each number that is written depends on what was there, and on no other part of the batch."""
+    others = (tensor for tensor in tensors if tensor is not target)
+    return func in kinds.POINTWISE and all(layout_of(tensor) is None for tensor in others)
 
 
 def _check_place(func: Any, tensor: Tensor, place: Layout, count: int) -> None:
     """Reject a function that wrote into one of its operands where views of it would keep an old mark."""
     before = layout_of(tensor)
-    if before is None:
+    if before in (None, UNKNOWN):
         check_unshared(tensor, _name(func))
     elif place != before and count > 1:
         raise NoRule(f"{_name(func)} writes examples in another order into a part of the batch.")
@@ -145,7 +151,7 @@ def _is_alike(func: Any, result: Tensor, tensors: Sequence[Tensor]) -> bool:
         place = layout_of(tensor)
         if tensor.shape != shape or (place is not None and found is not None and place != found):
             return False
-        if place is None and tensor is result:
+        if tensor is result and not _changes_itself(func, result, tensors):
             check_unshared(tensor, _name(func))
         found = place if found is None else found
     if found is not None:

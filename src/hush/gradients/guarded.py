@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
-from hush.errors import NotIsolated
+from hush.errors import InvalidValue, NotIsolated
 from hush.gradients.batches import Batch, LossFunction, call, mapped, num_examples, take
 from hush.gradients.reach import GONE, Modules
 from hush.gradients.state import Snapshot, check_tables, is_equal, told_of_change
@@ -34,7 +35,8 @@ def guarded(
     before = Snapshot(model, loss_fn, modules, in_full=in_full)
     draws = torch.get_rng_state()
     try:
-        result = work(batch)
+        with named_failures():
+            result = work(batch)
     except BaseException:
         before.restore()
         raise
@@ -50,9 +52,12 @@ def guarded(
     if not others and counts:
         before.restore()
         more = _trial(model, loss_fn, _one_more(batch), modules, draws, in_full=in_full)
-        count = num_examples(batch)  # a number that is the size of the batch is no memory of others
-        others = [name for name, value in counts.items() if more and more.get(name, GONE) != value and value != count]
+        grown = [name for name, value in counts.items() if more and more.get(name, GONE) != value]
+        others = [name for name in grown if counts[name] != num_examples(batch)]
         before.restore()
+        if grown and not others:  # the size of the batch itself, which the next pass must not see
+            torch.set_rng_state(after)
+            return result
         expected = _trial(model, loss_fn, batch, modules, draws, in_full=in_full)
     torch.set_rng_state(after)
     if not others:  # the trial has made the same changes; buffers are put back all the same, as callers expect
@@ -63,6 +68,20 @@ def guarded(
         _logged.setdefault(model, set()).update(others)
         return result
     raise NotIsolated(told_of_change(others[0]))
+
+
+@contextmanager
+def named_failures() -> Iterator[None]:
+    """Say in one line what to do about checkpoints that allow no gradient by some of the parameters alone."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "use_reentrant=True" not in str(error):
+            raise
+        raise InvalidValue(
+            "activation checkpointing with use_reentrant=True gives no gradients of single examples; call "
+            "checkpoint(..., use_reentrant=False)."
+        ) from error
 
 
 def _trial(
@@ -98,6 +117,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, tuple) and len(value) == 3 and value[1] is list and all(map(_is_number, value[2]))
 
 
+_MADE_UP = 32  # rows for the first pass
 _OWN_STATE = ("attribute", "buffer")
 _LOGS = ("loss_fn's variable", "hook's variable")
 _logged: WeakKeyDictionary[nn.Module, set[str]] = WeakKeyDictionary()
@@ -123,9 +143,11 @@ def _is_unread(model: nn.Module, loss_fn: LossFunction, batch: Batch, draws: Ten
 def settle(model: nn.Module, loss_fn: LossFunction, batch: Batch) -> None:
     """Run a forward pass on made-up rows, so that what is initialised at the first pass never sees private rows.
 
-    Changes stay if a second pass makes none. Rows that the model cannot take show nothing, and leave nothing.
+    Changes stay if a second pass makes none. Rows that the model cannot take show nothing, and leave nothing. Their
+    number is fixed, so that not even the size of the batch is seen.
     """
     modules = list(model.named_modules())
+    batch = take(batch, torch.arange(_MADE_UP) % num_examples(batch))
     with kept_generators():
         for fill in (1, 0):
             before = Snapshot(model, loss_fn, modules, in_full=True)

@@ -60,11 +60,12 @@ def is_batched(value: Any) -> bool:
 
 
 def check_unshared(target: Tensor, name: str) -> None:
-    """Reject a write of a part of the batch into a constant whose memory other tensors share.
+    """Reject a write of a part of the batch into memory that other tensors share, unless it is followed there.
 
-    Views of the same memory carry no mark. They would still count as constants after the write.
+    Views of a constant carry no mark, and would still count as constants after the write. Those of some rows of the
+    batch are not followed, and what they are a part of would keep its mark.
     """
-    if layout_of(target) is not None:
+    if layout_of(target) not in (None, UNKNOWN):
         return
     with torch._C.DisableTorchFunction():
         uses = torch._C._storage_Use_Count(target.untyped_storage()._cdata)

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from hush.errors import InvalidValue, NotIsolated
 from hush.gradients.batches import Batch, LossFunction, call, checked_losses, mapped, num_examples, take, tensors
 from hush.gradients.clipped import clipped_sum, clipped_sum_and_rows
+from hush.gradients.guarded import named_failures
 from hush.gradients.spot_check import check_rows, watched_randomness, without_randomness
 from hush.gradients.state import Snapshot
 from hush.rng import Rng, kept_generators
@@ -148,11 +149,11 @@ class _Pass:
             if not self.losses.requires_grad:
                 yield [self.losses.new_zeros(1)]
                 continue
-            yield list(
-                torch.autograd.grad(
+            with without_randomness(), named_failures():  # a checkpoint runs its part of the forward pass again
+                found = torch.autograd.grad(
                     self.losses[index], weights, retain_graph=True, allow_unused=True, materialize_grads=True
                 )
-            )
+            yield [value.to_dense() if value.is_sparse else value for value in found]
 
 
 def _row(gradients: list[Tensor]) -> Tensor:

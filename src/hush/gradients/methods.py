@@ -15,7 +15,17 @@ from torch.autograd.graph import _engine_run_backward
 
 from hush.errors import HushError, NoRule, NotIsolated
 from hush.gradients import graph, rules, vectorized
-from hush.gradients.batches import Batch, LossFunction, call, checked_losses, mapped, num_examples, take, tensors
+from hush.gradients.batches import (
+    Batch,
+    LossFunction,
+    SplitBatch,
+    call,
+    checked_losses,
+    mapped,
+    num_examples,
+    take,
+    tensors,
+)
 from hush.gradients.guarded import guarded
 from hush.gradients.layers import apart, join
 from hush.gradients.layout import Layout, layout_of, mark
@@ -66,8 +76,8 @@ def uses_by(
                 raise
             _say(model, name, reason)
             continue
-        except (RuntimeError, NotImplementedError) as reason:
-            if method != "auto" or name != "vectorized" or isinstance(reason, HushError):
+        except Exception as reason:  # vmap fails in many ways on what it does not support
+            if method != "auto" or name != "vectorized" or isinstance(reason, HushError | SplitBatch):
                 raise
             _say(model, name, reason)
             continue

@@ -30,9 +30,10 @@ from torch.overrides import TorchFunctionMode
 
 from hush.errors import HushError, NotIsolated
 from hush.gradients import looped
-from hush.gradients.batches import Batch, LossFunction, num_examples, take, tensors
+from hush.gradients.batches import Batch, LossFunction, num_examples, take
 from hush.gradients.clipped import Method, Row, clipped_sum_and_rows
 from hush.gradients.functions import ATTENTION, CONVOLUTIONS, LINEAR, PRODUCTS
+from hush.gradients.prints import print_of
 from hush.gradients.twins import twin
 from hush.rng import fixed_seeds, global_states
 
@@ -84,7 +85,7 @@ def check_collated(model: nn.Module, loss_fn: LossFunction, pairs: Sequence[tupl
     compared = []
     with _Halves() as halves:
         for alone, within in pairs:
-            if _is_same(alone, within):
+            if print_of(alone) == print_of(within):  # constants among the tensors included
                 continue
             gradients = [_alone(model, loss_fn, rows, is_random=True) for rows in (alone, within)]
             compared.append((gradients[1], gradients[0]))
@@ -93,8 +94,8 @@ def check_collated(model: nn.Module, loss_fn: LossFunction, pairs: Sequence[tupl
         compared,
         halves.seen,
         "an example's gradient depends on the other examples that it is collated with, most likely by how far it is "
-        "padded; pad to a fixed length, or give the model an attention mask and leave padding out of the loss "
-        "(hush.ExampleLoss does)",
+        "padded or by a number that collate takes of the whole batch; pad to a fixed length, or give the model an "
+        "attention mask and leave padding out of the loss (hush.ExampleLoss does)",
     )
 
 
@@ -109,14 +110,6 @@ def _alone(model: nn.Module, loss_fn: LossFunction, batch: Batch, *, is_random: 
             f"the model or loss_fn fails on a batch of one example ({type(error).__name__}); it must be able to "
             "compute each example alone: squeeze(-1) instead of squeeze(), no statistics over the batch."
         ) from error
-
-
-def _is_same(one: Batch, other: Batch) -> bool:
-    left, right = tensors(one), tensors(other)
-    return len(left) == len(right) and all(
-        a.shape == b.shape and a.dtype == b.dtype and torch.equal(a.cpu(), b.cpu())
-        for a, b in zip(left, right, strict=True)
-    )
 
 
 _PRODUCTS = {*PRODUCTS, *CONVOLUTIONS, LINEAR, ATTENTION, torch.einsum}

@@ -24,14 +24,15 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 
-from hush.errors import NotIsolated
+from hush.errors import InvalidValue, NotIsolated
 from hush.gradients.batches import LossFunction
-from hush.gradients.reach import GONE, Modules, Printer, print_of, reach, version_of
+from hush.gradients.prints import SMALL, Printer, print_of, version_of
+from hush.gradients.reach import GONE, Modules, reach
 
 _TABLES = (nn.Embedding, nn.EmbeddingBag)
-_SMALL = 1 << 16  # numbers of a tensor in an attribute, up to which a copy is kept at every pass
 _MARK = "_hush_layout"
 
 
@@ -43,6 +44,14 @@ def check_tables(modules: Modules) -> None:
                 f"{name or 'the model'} ({type(module).__name__}) has max_norm, which rewrites the rows that a batch "
                 "looks up without any noise; set max_norm to None."
             )
+
+
+def check_initialised(name: str, parameter: Tensor) -> None:
+    """Raise `InvalidValue` for a parameter of a lazy module that has no shape yet."""
+    if is_lazy(parameter):
+        raise InvalidValue(
+            f"{name} has no shape yet, because its module is lazy; call the model once on made-up rows first."
+        )
 
 
 class ReadOnly(TorchFunctionMode):
@@ -160,7 +169,7 @@ def _notes(tensor: Tensor) -> dict[str, int]:
 
 
 def _is_note(key: str) -> bool:
-    return not key.startswith("_")
+    return not key.startswith(("_hush_", "_dynamo_", "_fsdp_", "__"))
 
 
 def is_equal(one: Tensor, other: Tensor) -> bool:
@@ -215,7 +224,7 @@ class Snapshot:
         self._tables = [(table, table.read()) for table in tables]
         self._prints = [{key: self._printer.of(value) for key, value in items.items()} for _, items in self._tables]
         self._attributes = [
-            _Held("", tensor, tensor.detach().clone() if in_full or tensor.numel() <= _SMALL else None)
+            _Held("", tensor, tensor.detach().clone() if in_full or tensor.numel() <= SMALL else None)
             for tensor in self._printer.tensors
         ]
 
@@ -243,10 +252,12 @@ class Snapshot:
 
     def silent_changes(self) -> list[str]:
         """Return the names of parameters that changed, and of buffers that changed without a new version."""
+        named = [(kind == "parameter", f"{kind} {held.name}", held) for kind, held in self._held]
+        named += [(False, "a tensor in an attribute", held) for held in self._attributes]
         return [
-            f"{kind} {held.name}"
-            for kind, held in self._held
-            if held.is_changed(in_full=True) and (kind == "parameter" or version_of(held.tensor) == held.version)
+            name
+            for is_parameter, name, held in named
+            if held.is_changed(in_full=True) and (is_parameter or version_of(held.tensor) == held.version)
         ]
 
     def restore(self) -> None:
@@ -256,13 +267,7 @@ class Snapshot:
             place.update(before)
         for held in (*(held for _, held in self._held), *self._attributes):
             held.restore()
-        for container, copy in self._printer.containers:
-            if isinstance(container, dict | set):
-                container.clear()
-                container.update(copy)
-            else:
-                container.clear()
-                container.extend(copy)
+        self._printer.restore()
         for table, items in self._tables:
             now = table.read()
             for key in {**items, **now}:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hush.errors import UnplannedBatch
-from hush.gradients.batches import Batch, tensors
+from hush.gradients.batches import Batch, take, tensors
+from hush.gradients.prints import print_of
 from hush.gradients.state import memory_of
 
 if TYPE_CHECKING:
@@ -26,13 +27,15 @@ _DRAW = "_hush_draw"
 class Draw:
     """One draw of a plan's sampler.
 
-    `rows` are places in the batch to check at this step. `alone` are the same examples, each collated by itself, with
-    the row as it was collated in the batch; empty where the data set is made of tensors, so that there is no collation.
+    `rows` are places in the batch to check at this step, and `kept` copies of what was there. `alone` are the same
+    examples, each collated by itself, with the row as it was collated in the batch; empty where the data set is made
+    of tensors, so that there is no collation.
     """
 
     plan: str
     step: int
     rows: Sequence[int] = ()
+    kept: Sequence[Batch] = ()
     alone: Sequence[tuple[Batch, Batch]] = ()
     is_random: bool = False  # whether collating the same example twice gives different rows
 
@@ -45,11 +48,17 @@ def mark_draw(batch: Batch, draw: Draw) -> None:
 
 def draw_of(batch: Batch) -> Draw | None:
     """Return the draw that this batch is, unchanged; None for any other batch."""
-    found: set[Any] = set()
+    found: set[Draw | None] = set()
     for tensor in tensors(batch):
         draw, version, memory = getattr(tensor, _DRAW, (None, 0, 0))
         found.add(draw if tensor._version == version and memory_of(tensor) == memory else None)
-    return found.pop() if len(found) == 1 else None
+    draw = found.pop() if len(found) == 1 else None
+    if draw is not None:  # numpy can write into a tensor without a new version
+        for row, kept in zip(draw.rows, draw.kept, strict=False):
+            known = [print_of(tensor) for tensor in tensors(kept)]
+            if any(print_of(tensor) not in known for tensor in tensors(take(batch, slice(row, row + 1)))):
+                return None
+    return draw
 
 
 class Taken:

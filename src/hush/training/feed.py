@@ -6,13 +6,12 @@ batch sampler is the plan's. An empty draw gives an empty batch, never a skipped
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import math
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sized
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy
@@ -21,11 +20,11 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset, default_collate
 
 from hush import _check
-from hush.errors import InvalidValue, NotIsolated, OddSampling
-from hush.gradients.batches import Batch, mapped, take, tensors
-from hush.gradients.reach import Stateless, print_of
-from hush.rng import Rng, fixed_seeds
+from hush.errors import InvalidValue, OddSampling
+from hush.gradients.batches import Batch, mapped, take
+from hush.rng import Rng
 from hush.sampling import Index, draws
+from hush.training.collation import Alone, Collate, Collation, Items, Loaded
 from hush.training.draws import Draw, mark_draw
 from hush.training.lots import Lot, as_lot, augmented, padded
 from hush.training.spots import SpotChecks
@@ -33,8 +32,6 @@ from hush.training.team import Team
 
 if TYPE_CHECKING:
     from hush.training.plan import TrainingPlan
-
-Collate = Callable[[list[Any]], Any]
 
 
 class Feed:
@@ -135,39 +132,41 @@ class Feed:
         return rows, torch.from_numpy(numbers)
 
     def _loaded(self, indices: Iterator[Index], rng: Rng, first: int) -> Iterator[Batch | Lot]:
-        queue: deque[tuple[int, int, list[int], Tensor | None]] = deque()
+        queue: deque[tuple[int, int, Tensor | None]] = deque()
         spots = SpotChecks(rng, self._plan.steps)
 
         def lists() -> Iterator[list[Any]]:
             for step, index in enumerate(indices, first):
                 rows, groups = self._expand(index)
-                alone = spots.rows(step, len(rows))
-                queue.append((step, len(rows), alone, groups))
+                chosen = spots.rows(step, len(rows))
+                alone = Alone(chosen or spots.any_row(len(rows)), is_due=bool(chosen))
+                queue.append((step, len(rows), groups))
                 # A loader cannot make an empty batch: row 0 is loaded and dropped.
-                yield [*(rows.tolist() or [0]), *([_Alone(alone)] if alone else [])]
+                yield [*(rows.tolist() or [0]), *([alone] if alone.places else [])]
 
         loader: DataLoader[Any] = DataLoader(
-            _Items(self._dataset),
+            Items(self._dataset),
             batch_sampler=cast("Any", _Lists(lists)),
             num_workers=self._workers,
-            collate_fn=_Collation(self._collate or default_collate),
+            collate_fn=Collation(self._collate or default_collate, keeps_order=self._people is not None),
             generator=rng.torch_stream(rng.unused("loader")),  # torch's global generator stays as it is
         )
         for loaded in loader:
-            step, size, rows, groups = queue.popleft()
-            batch, draw = loaded, Draw(self._plan.fingerprint, step, rows)
-            if isinstance(loaded, _Loaded):
+            step, size, groups = queue.popleft()
+            batch, draw = loaded, Draw(self._plan.fingerprint, step)
+            if isinstance(loaded, Loaded):
                 batch = loaded.batch
-                within = [mapped(torch.clone, take(batch, slice(row, row + 1))) for row in rows]
-                pairs = [] if loaded.is_random else list(zip(loaded.alone, within, strict=True))
-                draw = replace(draw, alone=pairs, is_random=loaded.is_random)
+                pairs = () if loaded.is_random else loaded.pairs
+                draw = replace(draw, rows=loaded.rows, alone=pairs, is_random=loaded.is_random)
             yield self._finish(batch if size else take(batch, slice(0, 0)), groups, draw)
 
     def _finish(self, batch: Batch, groups: Tensor | None, draw: Draw) -> Batch | Lot:
         found = self._finished(batch, groups)
         if self._augment is not None:
             draw = replace(draw, rows=[row * self._plan.augmentations for row in draw.rows])
-        mark_draw(as_lot(found).batch, draw)
+        rows = as_lot(found).batch
+        kept = [mapped(torch.clone, take(rows, slice(row, row + 1))) for row in draw.rows]
+        mark_draw(rows, replace(draw, kept=kept))
         return found
 
     def _finished(self, batch: Batch, groups: Tensor | None) -> Batch | Lot:
@@ -204,93 +203,6 @@ class People:
         before = numpy.repeat(numpy.cumsum(sizes) - sizes, sizes)
         offset = numpy.arange(len(place)) - before
         return self._order[self._starts[chosen][place] + offset], place
-
-
-class _Alone(list[int]):
-    """Places in a batch of items that are collated alone as well; it travels behind the numbers of the rows."""
-
-
-@dataclass(frozen=True)
-class _Loaded:
-    """A batch, and some of its items collated alone."""
-
-    batch: Batch
-    alone: list[Batch]
-    is_random: bool
-
-
-class _Items(Dataset[Any]):
-    """A data set that hands on which of its items are collated alone."""
-
-    def __init__(self, dataset: Dataset[Any]) -> None:
-        self._dataset: Any = dataset
-
-    def __getitems__(self, numbers: list[Any]) -> list[Any]:
-        alone = [numbers.pop()] if isinstance(numbers[-1], _Alone) else []
-        if alone and len(set(numbers)) > 2:
-            self._check_memory(numbers)
-        many = getattr(self._dataset, "__getitems__", None)
-        if alone and callable(many):
-            self._check_many(many, numbers)
-        return [*(many(numbers) if callable(many) else [self._dataset[number] for number in numbers]), *alone]
-
-    def _check_memory(self, numbers: list[int]) -> None:
-        """Raise `NotIsolated` if an item, read from the same seeds, depends on which one was read before."""
-        one, other, third = list(dict.fromkeys(numbers))[:3]
-
-        def after(earlier: int) -> Any:
-            found = []
-            for number in (earlier, one):
-                with fixed_seeds():
-                    found.append(self._dataset[number])
-            return print_of(found[-1])
-
-        if after(other) == (again := after(other)) and after(third) != again:
-            raise NotIsolated(
-                "an item of the data set depends on which item was read before; let each item be made of its own "
-                "record alone."
-            )
-
-    def _check_many(self, many: Callable[[list[int]], list[Any]], numbers: list[int]) -> None:
-        """Raise `NotIsolated` if an item, read at the same place from the same seeds, depends on the others."""
-
-        def first(others: list[int]) -> Any:
-            with fixed_seeds():
-                return print_of(many([numbers[0], *others])[0])
-
-        others = numbers[1:]
-        if first(others) == (again := first(others)) and first(others[::-1][: len(others) // 2]) != again:
-            raise NotIsolated(
-                "an item that the data set's __getitems__ gives depends on the others that are asked for; let each "
-                "item be made of its own record alone."
-            )
-
-    def __getitem__(self, number: int) -> Any:
-        return self._dataset[number]
-
-    def __len__(self) -> int:
-        return len(self._dataset)
-
-
-class _Collation:
-    """Collates a batch, and some of its items alone."""
-
-    def __init__(self, collate: Collate) -> None:
-        self._collate = Stateless(collate, "collate")
-
-    def __call__(self, items: list[Any]) -> Any:
-        if not isinstance(items[-1], _Alone):
-            return self._collate(items)
-        places = items.pop()
-        copies = [copy.deepcopy(items[place]) for place in places]
-        again = [copy.deepcopy(item) for item in copies]
-        alone = [self._collate([item]) for item in copies]
-        is_random = not all(
-            torch.equal(one, other)
-            for batch, item in zip(alone, again, strict=True)
-            for one, other in zip(tensors(batch), tensors(self._collate([item])), strict=True)
-        )
-        return _Loaded(self._collate(items), alone, is_random)
 
 
 class _Lists:

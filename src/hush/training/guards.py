@@ -15,15 +15,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from hush.errors import InvalidValue, NotIsolated, NotLearning
-from hush.gradients.batches import Batch, LossFunction, mapped, num_examples, take, tensors
+from hush.gradients.batches import Batch, LossFunction, constants, mapped, num_examples, take, tensors
 from hush.gradients.isolation import is_checked
-from hush.gradients.reach import Stateless
+from hush.gradients.prints import print_of
+from hush.gradients.stateless import Stateless
 from hush.rng import Rng, fixed_seeds
 from hush.training.parts import local
 from hush.training.team import Team
@@ -130,8 +132,8 @@ class CheckedAugmentation:
     """An augmentation that cannot mix rows: applied row by row, or replayed and compared.
 
     A function that gives the same rows again from the same seeds of torch, numpy and `random` is checked on every row:
-    each against each other in the first batch, and a random half against the other half in every later one. Any other
-    function is applied to one row at a time.
+    each against each other in the first batch, and a random half against the other half, both ways, in every later
+    one. Any other function is applied to one row at a time.
     """
 
     def __init__(self, augment: Callable[[Batch], Batch]) -> None:
@@ -152,18 +154,19 @@ class CheckedAugmentation:
             self._is_replayable = is_replayable(self._augment, batch)
         if not self._is_replayable:
             return _joined([self._augment(take(batch, slice(row, row + 1))) for row in range(count)])
-        # What is used is what is checked: from this seed, and once more with other values in half of the rows.
+        # What is used is what is checked: from this seed, and again with other values in either half of the rows.
         half = torch.from_numpy(self._stream.integers(0, 2, count).astype(bool))
         seed = int(torch.randint(2**31, ()))  # from the generator that people seed to repeat an augmentation
         with fixed_seeds(seed):
             result = self._augment(mapped(torch.clone, batch))
-        _compare(self._augment, batch, [half], seed, before=[value.detach() for value in tensors(result)])
+        _compare(self._augment, batch, [half, ~half], seed, before=_parts(result))
         return result
 
 
 def is_replayable(augment: Callable[[Batch], Batch], batch: Batch) -> bool:
     """Return whether the function gives the same rows again from the same seeds."""
-    return all(map(_same, _replayed(augment, batch), _replayed(augment, batch)))
+    (one, known), (other, others) = _replayed(augment, batch), _replayed(augment, batch)
+    return known == others and all(map(_same, one, other))
 
 
 def check_augmentation(augment: Callable[[Batch], Batch], batch: Batch) -> None:
@@ -187,29 +190,37 @@ def _compare(
     batch: Batch,
     groups: list[Tensor],
     seed: int = 0,
-    before: list[Tensor] | None = None,
+    before: _Parts | None = None,
 ) -> None:
-    before = _replayed(augment, batch, seed) if before is None else before
+    rows, known = _replayed(augment, batch, seed) if before is None else before
     count = num_examples(batch)
-    if any(value.shape[:1] != (count,) for value in before):
+    if any(value.shape[:1] != (count,) for value in rows):
         raise InvalidValue(f"augment must return as many rows as it got, {count}.")
     for changed in groups:
-        after = _replayed(augment, mapped(partial(_changed_rows, changed), batch), seed)
+        after, others = _replayed(augment, mapped(partial(_changed_rows, changed), batch), seed)
         kept = (~changed).nonzero()[:, 0]
-        if not all(
+        if known != others or not all(
             _same(one[kept.to(one.device)], other[kept.to(other.device)])
-            for one, other in zip(before, after, strict=True)
+            for one, other in zip(rows, after, strict=True)
         ):
-            raise NotIsolated(
-                "augment lets one example change another (a mixture, or a statistic of the batch), so no clipping can "
-                "bound what an example contributes; augment each row for itself."
-            )
+            raise NotIsolated(_MIXES)
 
 
-def _replayed(augment: Callable[[Batch], Batch], batch: Batch, seed: int = 0) -> list[Tensor]:
-    """Return the augmented tensors, from fixed seeds; the user's generators are put back."""
+_MIXES = (
+    "augment lets one example change another (a mixture, or a statistic of the batch), so no clipping can bound what "
+    "an example contributes; augment each row for itself."
+)
+_Parts = tuple[list[Tensor], Any]  # the tensors of a batch, and a print of what else is in it
+
+
+def _parts(batch: Batch) -> _Parts:
+    return [value.detach().clone() for value in tensors(batch)], print_of(constants(batch))
+
+
+def _replayed(augment: Callable[[Batch], Batch], batch: Batch, seed: int = 0) -> _Parts:
+    """Return what the function gives from fixed seeds; the user's generators are put back."""
     with fixed_seeds(seed):
-        return [value.detach().clone() for value in tensors(augment(mapped(torch.clone, batch)))]
+        return _parts(augment(mapped(torch.clone, batch)))
 
 
 def _changed_rows(chosen: Tensor, tensor: Tensor) -> Tensor:
@@ -230,6 +241,8 @@ def _joined(pieces: list[Batch]) -> Batch:
         return {key: _joined([piece[key] for piece in pieces]) for key in first}
     if isinstance(first, tuple | list):
         return tuple(_joined([piece[place] for piece in pieces]) for place in range(len(first)))
+    if any(print_of(piece) != print_of(first) for piece in pieces):
+        raise NotIsolated(_MIXES)
     return first
 
 

@@ -36,3 +36,7 @@ class SpotChecks:
         else:
             most = int(self._seen <= _EARLY or is_record or self._stream.random() < _SHARE)
         return sorted(int(row) for row in self._stream.choice(count, min(most, count), replace=False))
+
+    def any_row(self, count: int) -> list[int]:
+        """Return one place among `count` rows, for a look that costs next to nothing; none where there is one row."""
+        return [int(self._stream.integers(count))] if count > 1 else []

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy
 import torch
 from torch import Tensor, nn
 
-from hush.errors import InvalidValue
+from hush.errors import InvalidValue, UnplannedBatch
 from hush.gradients import physical_batch_size_for
 from hush.gradients.batches import Batch, LossFunction, mapped, num_examples
 from hush.gradients.clipped import Method
 from hush.gradients.guarded import logged_by, settle
 from hush.gradients.spot_check import check_collated, check_rows, watched_randomness
+from hush.gradients.state import check_initialised
 from hush.mechanisms import gaussian
 from hush.privacy import Guarantee
 from hush.rng import Rng
 from hush.training.charges import Charges
 from hush.training.clipping import ClipNorm
+from hush.training.closures import CHANGES, print_of_closure
 from hush.training.costs import cost
 from hush.training.distributed import Engine, engine_for
 from hush.training.draws import UNPLANNED, Draw, Taken
@@ -99,6 +102,8 @@ class PrivateGradients:
         self._parameters = {name: value for name, value in model.named_parameters() if value.requires_grad}
         if not self._parameters:
             raise InvalidValue("the model has no trainable parameter: nothing has requires_grad.")
+        for name, value in self._parameters.items():
+            check_initialised(name, value)
         self._device = next(iter(self._parameters.values())).device
         self.team = Team.current(self._device)
         self._engine: Engine = engine_for(model, plan, method, self.team)
@@ -114,7 +119,8 @@ class PrivateGradients:
         self._step = first
         self._spots = SpotChecks(self._rng, plan.steps)
         self._margin = _rounding(self._parameters, plan.expected_batch_size)
-        self._is_settled = self._collates_randomly = False
+        self._is_settled = self._collates_randomly = self._closes_over_rows = False
+        self._closure: Any = None
         event = (lambda: self._charges.event) if plan.private else None
         self._record = Earlier(note or f"run {id(self)}", event, plan.relation, plan.delta)
         self._earlier = notes_on(dict(model.named_parameters()), self._record)
@@ -164,6 +170,8 @@ class PrivateGradients:
             notes.append(
                 "collate is random, so whether examples depend on what they are collated with was not checked."
             )
+        if self._closes_over_rows:
+            notes.append(CHANGES)
         for name in logged_by(self.model):
             notes.append(f"{name} keeps something of the private batches, which the released model must not depend on.")
         if self._engine.in_lockstep and self.plan.private:
@@ -209,6 +217,7 @@ class PrivateGradients:
             return _Work(gradients, rows, losses.sums(), 0, 0.0, "plain")
         given = losses.take(lot)
         untouched = mapped(Tensor.clone, given) if rows_alone else given  # a pass may write where no version tells it
+        self._look_at_closure(loss_fn)
         if rows and not self._is_settled and not self._engine.in_lockstep:
             settle(self.model, loss_fn, lot.batch)
             self._is_settled = True
@@ -257,6 +266,14 @@ class PrivateGradients:
         if not self.plan.private:
             return None
         return self._taken.take(lot.batch, self._step, num_examples(lot.batch))
+
+    def _look_at_closure(self, loss_fn: LossFunction) -> None:
+        """Warn once of a tensor that the loss function closes over and that is not the one of the step before."""
+        found = print_of_closure(loss_fn, self.model)
+        if self._closure not in (None, found) and not self._closes_over_rows:
+            self._closes_over_rows = True
+            warnings.warn(CHANGES, UnplannedBatch, stacklevel=4)
+        self._closure = found
 
     def _check_names(self, gradients: dict[str, Tensor]) -> None:
         """Refuse, before anything is charged, a model whose parameters were frozen or unfrozen meanwhile."""
