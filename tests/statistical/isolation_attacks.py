@@ -27,6 +27,7 @@ MODULES = (
     "storing_models",
     "unequal_batches",
     "unequal_records",
+    "indirect_routes",
 )
 ATTACKS: dict[str, Callable[[], Case]] = {}
 

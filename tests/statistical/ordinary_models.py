@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy
 import torch
 import torch.nn.functional as F
 from isolation_truth import CLASSES, EXAMPLES, FEATURES, Case, cross_entropy
@@ -617,6 +618,132 @@ def mixture_of_experts() -> Case:
             return (self.gate(x).softmax(-1)[..., None] * made).sum(1)
 
     return vectors(Model())
+
+
+@control
+def checkpoints_with_dropout() -> Case:
+    """Activations that are computed again in the backward pass, with dropout between them."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net, self.head = layers(nn.Tanh()), nn.Linear(CLASSES, CLASSES)
+            self.drop = nn.Dropout(0.3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(checkpoint(lambda given: self.drop(self.net(given)), x, use_reentrant=False))
+
+    return vectors(Model())
+
+
+@control
+def compiled_function_in_the_model() -> Case:
+    """A model that calls a function which Dynamo captures."""
+    normalise = torch.compile(lambda x: x / (x.norm(dim=1, keepdim=True) + 1), backend="eager")
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = layers(nn.Tanh())
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.net(normalise(x))
+
+    return vectors(Model())
+
+
+@control
+def sparse_embedding() -> Case:
+    """An embedding whose gradient is sparse."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed, self.head = nn.Embedding(WORDS, 8, sparse=True), nn.Linear(8, CLASSES)
+
+        def forward(self, words: Tensor, lengths: Tensor) -> Tensor:
+            seen = present(words, lengths)[..., None]
+            return self.head((self.embed(words) * seen).sum(1) / lengths[:, None])
+
+    return texts(Model())
+
+
+@control
+def collation_that_sorts_by_length() -> Case:
+    """Texts that are sorted by their length while they are collated, as packed sequences once needed it."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed, self.rnn, self.head = (
+                nn.Embedding(WORDS, 8),
+                nn.LSTM(8, 8, batch_first=True),
+                nn.Linear(8, CLASSES),
+            )
+
+        def forward(self, words: Tensor, lengths: Tensor) -> Tensor:
+            made, _ = self.rnn(self.embed(words))
+            return self.head(made[torch.arange(len(words)), lengths - 1])
+
+    def collate(items: Sequence[Item]) -> Any:
+        return pad_right(sorted(items, key=lambda item: -len(item[0])))
+
+    return texts(Model(), collate)
+
+
+@control
+def longest_text_as_a_number() -> Case:
+    """A collation that says how long the longest text is, by which nothing is changed."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed, self.head = nn.Embedding(WORDS, 8), nn.Linear(8, CLASSES)
+
+        def forward(self, words: Tensor, lengths: Tensor, longest: int) -> Tensor:
+            seen = (torch.arange(longest) < lengths[:, None]).float()[..., None]
+            return self.head((self.embed(words) * seen).sum(1) / lengths[:, None])
+
+    def collate(items: Sequence[Item]) -> Any:
+        words, lengths, labels = pad_right(items)
+        return {"words": words, "lengths": lengths, "labels": labels, "longest": words.shape[1]}
+
+    def loss_fn(model: nn.Module, words: Tensor, lengths: Tensor, labels: Tensor, longest: int) -> Tensor:
+        return F.cross_entropy(model(words, lengths, longest), labels, reduction="none")
+
+    return Case(Model(), loss_fn, Texts(), collate)
+
+
+@control
+def collation_with_random_words() -> Case:
+    """A collation that replaces words at random, as masked language models need it."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed, self.head = nn.Embedding(WORDS, 8), nn.Linear(8, CLASSES)
+
+        def forward(self, words: Tensor, lengths: Tensor) -> Tensor:
+            seen = present(words, lengths)[..., None]
+            return self.head((self.embed(words) * seen).sum(1) / lengths[:, None])
+
+    def collate(items: Sequence[Item]) -> Any:
+        words, lengths, labels = pad_right(items)
+        chosen = torch.bernoulli(torch.full(words.shape, 0.15)).bool() & (words > 0)
+        return torch.where(chosen, torch.randint(1, WORDS, words.shape), words), lengths, labels
+
+    return texts(Model(), collate)
+
+
+@control
+def augmentation_by_a_generator_of_ones_own() -> Case:
+    """An augmentation that draws from a numpy generator in its closure."""
+    stream = numpy.random.default_rng(4)
+
+    def augment(batch: Any) -> Any:
+        return batch[0] + 0.1 * torch.from_numpy(stream.normal(size=batch[0].shape)).float(), batch[1]
+
+    return vectors(layers(nn.Tanh()), augment=augment)
 
 
 @control

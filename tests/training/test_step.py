@@ -403,3 +403,51 @@ def test_the_plans_own_batches_are_not_told_of(
             private.backward(loss_fn, change(batch))
             other.backward(loss_fn, change(batch))
     assert private.guarantee() == plan.guarantee()
+
+
+def test_a_loss_that_closes_over_a_statistic_of_the_batch_is_told_of(
+    make_plan: Make, model: nn.Module, data: TensorDataset
+) -> None:
+    plan = make_plan(steps=3)
+    private = PrivateGradients(model, plan)
+    with pytest.warns(UnplannedBatch, match="closes over"):
+        for x, y in plan.batches(data):
+            mean = x.mean(0)
+            private.backward(lambda model, x, y, mean=mean: loss_fn(model, x - mean, y), (x, y))
+    assert any("closes over" in note for note in private.guarantee().notes)
+
+
+def test_a_loss_that_closes_over_what_stays_is_not_told_of(
+    make_plan: Make, model: nn.Module, data: TensorDataset
+) -> None:
+    plan, weights = make_plan(steps=3), torch.ones(3)
+    private = PrivateGradients(model, plan)
+    for batch in plan.batches(data):
+        private.backward(
+            lambda model, x, y: nn.functional.cross_entropy(model(x), y, weight=weights, reduction="none"), batch
+        )
+    assert not any("closes over" in note for note in private.guarantee().notes)
+
+
+def test_a_batch_that_numpy_wrote_into_is_not_the_plans(make_plan: Make, model: nn.Module, data: TensorDataset) -> None:
+    plan = make_plan(steps=1)
+    private = PrivateGradients(model, plan)
+    (batch,) = plan.batches(data)
+    rows = batch[0].numpy()
+    rows -= rows.mean(0)
+    with pytest.warns(UnplannedBatch, match=r"did not come from plan\.batches"):
+        private.backward(loss_fn, batch)
+
+
+@pytest.mark.parametrize("made", [nn.LazyLinear(3), nn.Sequential(nn.LazyLinear(4), nn.Linear(4, 3))])
+def test_a_lazy_model_is_refused_in_one_line(make_plan: Make, data: TensorDataset, made: nn.Module) -> None:
+    with pytest.raises(InvalidValue, match="no shape yet"):
+        PrivateGradients(made, make_plan())
+    with pytest.raises(InvalidValue, match="no shape yet"):
+        clipped_sum(made, loss_fn, data[:4], 1.0)
+
+
+def test_a_numpy_array_in_a_batch_is_refused_in_one_line(model: nn.Module, data: TensorDataset) -> None:
+    x, y = data[:4]
+    with pytest.raises(InvalidValue, match="numpy array"):
+        clipped_sum(model, loss_fn, (x, y.numpy()), 1.0)

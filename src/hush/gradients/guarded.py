@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -64,7 +65,8 @@ def guarded(
         before.restore_buffers()
         return result
     before.restore()
-    if all(name.startswith(_LOGS) for name in others) and _is_unread(model, loss_fn, batch, draws):
+    are_logs = all(name.startswith(_LOGS) and _is_log(found[name]) for name in others)
+    if are_logs and _is_unread(model, loss_fn, batch, draws):
         _logged.setdefault(model, set()).update(others)
         return result
     raise NotIsolated(told_of_change(others[0]))
@@ -126,6 +128,12 @@ _logged: WeakKeyDictionary[nn.Module, set[str]] = WeakKeyDictionary()
 def logged_by(model: nn.Module) -> list[str]:
     """Return the variables in which a loss function kept something of its batches, as a log does."""
     return sorted(_logged.get(model, ()))
+
+
+def _is_log(value: Any) -> bool:
+    """Return whether a print is that of a container, a tensor or a number, and not of an object that does something."""
+    kind = value[1] if isinstance(value, tuple) and len(value) > 1 else None
+    return not isinstance(kind, type) or issubclass(kind, list | dict | set | deque)
 
 
 def _is_unread(model: nn.Module, loss_fn: LossFunction, batch: Batch, draws: Tensor) -> bool:

@@ -15,6 +15,7 @@ from torch.utils.data import Dataset
 from hush.errors import NotIsolated
 from hush.gradients.batches import Batch, constants, mapped, num_examples, take, tensors
 from hush.gradients.prints import print_of
+from hush.gradients.spot_check import watched_randomness
 from hush.gradients.stateless import Stateless
 from hush.rng import fixed_seeds
 
@@ -106,6 +107,7 @@ class Collation:
     def __init__(self, collate: Collate, *, keeps_order: bool) -> None:
         self._collate = Stateless(collate, "collate")
         self._keeps_order = keeps_order
+        self._is_random = False
         self._differing = 0  # batches in which a row alone was not as in the batch
         self._least: list[float] = []
         self._most: list[float] = []
@@ -126,12 +128,17 @@ class Collation:
         is_record = self._is_record(batch)
         if not look.is_due and (is_same or (self._differing > _EARLY and not is_record)):
             return batch
-        is_random = any(
-            print_of(one) != print_of(self._collate([item])) for one, item in zip(alone, again, strict=True)
-        )
-        if is_random and others:
+        if not self._is_random:
+            self._is_random = any(self._varies(item, one) for item, one in zip(again, alone, strict=True))
+        if self._is_random and others:
             self._check_replayed(again[0], others)
-        return Loaded(batch, look.places, list(zip(alone, within, strict=True)), is_random)
+        return Loaded(batch, look.places, list(zip(alone, within, strict=True)), self._is_random)
+
+    def _varies(self, item: Any, alone: Batch) -> bool:
+        """Return whether collating an item again gives another row, or draws random numbers on the way."""
+        with watched_randomness() as is_random:
+            found = [print_of(self._collate([copy.deepcopy(item)])) for _ in range(3)]
+        return is_random() or any(one != print_of(alone) for one in found)
 
     def _within(self, batch: Batch, alone: Batch, place: int) -> Batch:
         """Return the row of an item in the batch: at its place, or where a collation that sorts has put it."""
