@@ -93,6 +93,7 @@ def main() -> None:
     reservation.Reservation.step = clock.around(reservation.Reservation.step)  # type: ignore[method-assign]
     hush.accounting.Odometer.epsilon = clock.around(hush.accounting.Odometer.epsilon)  # type: ignore[method-assign]
     step.check_rows = checks.around(step.check_rows)  # type: ignore[attr-defined]
+    step.kept_rows = checks.around(step.kept_rows)  # type: ignore[attr-defined]
     for name, make, shape in (("MLP 784-1000-10", small_mlp, (784,)), ("tanh CNN", tanh_cnn, (1, 28, 28))):
         shaped, ratios, beside_loader, shares, checked = inputs.reshape(-1, *shape), [], [], [], []
         with tempfile.TemporaryDirectory() as folder:

@@ -30,7 +30,7 @@ from torch.overrides import TorchFunctionMode
 
 from hush.errors import HushError, NotIsolated
 from hush.gradients import looped
-from hush.gradients.batches import Batch, LossFunction, num_examples, take
+from hush.gradients.batches import Batch, LossFunction, mapped, num_examples, take
 from hush.gradients.clipped import Method, Row, clipped_sum_and_rows
 from hush.gradients.functions import ATTENTION, CONVOLUTIONS, LINEAR, PRODUCTS
 from hush.gradients.prints import print_of
@@ -55,21 +55,18 @@ def check_rows(
 ) -> None:
     """Raise `NotIsolated` where the gradient of a row in the batch is not that of the row alone.
 
-    `found` are the gradients in the batch. `is_random` says that random numbers were used on the way there.
+    `found` are the gradients in the batch, of which `batch` may be a part. `is_random` says that random numbers were
+    used on the way there.
     """
     if num_examples(batch) < 2 or not rows:
         return
-    chosen, mine = batch, list(rows)
     if is_random:
-        order = [*rows, *(row for row in range(num_examples(batch)) if row not in set(rows))]
-        order = order[:_FEW] if len(rows) == 1 else order
-        chosen, mine = take(batch, torch.tensor(order)), list(range(len(rows)))
         with without_randomness():
-            _, found = clipped_sum_and_rows(model, loss_fn, chosen, 1.0, method=method, rows=mine)
+            _, found = clipped_sum_and_rows(model, loss_fn, batch, 1.0, method=method, rows=rows)
     pairs = []
     with _Halves() as halves:
-        for row, together in zip(mine, found, strict=True):
-            pairs.append((together, _alone(model, loss_fn, take(chosen, slice(row, row + 1)), is_random=is_random)))
+        for row, together in zip(rows, found, strict=True):
+            pairs.append((together, _alone(model, loss_fn, take(batch, slice(row, row + 1)), is_random=is_random)))
     _judge(
         model,
         pairs,
@@ -78,6 +75,14 @@ def check_rows(
         "rows or on other examples; compute each example's loss from that example alone (no division by len(x), no "
         "mean over the batch)",
     )
+
+
+def kept_rows(batch: Batch, rows: Sequence[int]) -> tuple[Batch, list[int]]:
+    """Return a copy of what `check_rows` needs of a batch, and where these rows are in it."""
+    if len(rows) != 1:
+        return mapped(Tensor.clone, batch), list(rows)
+    others = [row for row in range(min(_FEW, num_examples(batch))) if row != rows[0]]
+    return take(batch, torch.tensor([*rows, *others][:_FEW])), [0]
 
 
 def check_collated(model: nn.Module, loss_fn: LossFunction, pairs: Sequence[tuple[Batch, Batch]]) -> None:

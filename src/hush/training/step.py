@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 from hush.errors import InvalidValue, UnplannedBatch
 from hush.gradients import physical_batch_size_for
-from hush.gradients.batches import Batch, LossFunction, mapped, num_examples
+from hush.gradients.batches import Batch, LossFunction, num_examples
 from hush.gradients.clipped import Method
 from hush.gradients.guarded import logged_by, settle
-from hush.gradients.spot_check import check_collated, check_rows, watched_randomness
+from hush.gradients.spot_check import check_collated, check_rows, kept_rows, watched_randomness
 from hush.gradients.state import check_initialised
 from hush.mechanisms import gaussian
 from hush.privacy import Guarantee
@@ -216,7 +216,7 @@ class PrivateGradients:
             gradients = self._engine.plain_sum(losses, losses.take(lot), size=self.plan.physical_batch_size)
             return _Work(gradients, rows, losses.sums(), 0, 0.0, "plain")
         given = losses.take(lot)
-        untouched = mapped(Tensor.clone, given) if rows_alone else given  # a pass may write where no version tells it
+        kept, places = kept_rows(given, rows_alone) if rows_alone else (given, [])  # a pass may write into it unseen
         self._look_at_closure(loss_fn)
         if rows and not self._is_settled and not self._engine.in_lockstep:
             settle(self.model, loss_fn, lot.batch)
@@ -229,10 +229,8 @@ class PrivateGradients:
                 losses, given, clip_norm, groups=lot.groups, size=self._physical, rows=rows_alone
             )
         if found:
-            was_random = is_random()
-            check_rows(
-                self.model, unheard(losses), untouched, rows_alone, found, method=self.method, is_random=was_random
-            )
+            own_loss, was_random = unheard(losses), is_random()
+            check_rows(self.model, own_loss, kept, places, found, method=self.method, is_random=was_random)
         if draw is not None and draw.alone and not self._engine.in_lockstep:
             check_collated(self.model, loss_fn, to_device(draw.alone, self._device))
         self._collates_randomly = self._collates_randomly or (draw is not None and draw.is_random)
