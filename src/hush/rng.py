@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import random
 import secrets
 import threading
 import weakref
@@ -333,7 +334,6 @@ def fixed_seeds(seed: int = 0) -> Iterator[None]:
 
 
 def _start_global(seed: int) -> None:
-    import random
 
     import torch
 
@@ -345,7 +345,6 @@ def _start_global(seed: int) -> None:
 @contextmanager
 def kept_generators() -> Iterator[None]:
     """Put the global generators back afterwards."""
-    import random
 
     import torch
 
@@ -358,9 +357,32 @@ def kept_generators() -> Iterator[None]:
         random.setstate(before[2])
 
 
+def is_generator(value: object) -> bool:
+    """Return whether this is a generator of numpy's or Python's."""
+    return isinstance(value, numpy.random.Generator | numpy.random.RandomState | random.Random)
+
+
+def state_of(generator: Any) -> Any:
+    """Return the state of a generator of numpy's or Python's."""
+    if isinstance(generator, random.Random):
+        return generator.getstate()
+    if isinstance(generator, numpy.random.RandomState):
+        return generator.get_state()
+    return generator.bit_generator.state
+
+
+def put_back(generator: Any, state: Any) -> None:
+    """Give a generator the state that `state_of` returned."""
+    if isinstance(generator, random.Random):
+        generator.setstate(state)
+    elif isinstance(generator, numpy.random.RandomState):
+        generator.set_state(state)
+    else:
+        generator.bit_generator.state = state
+
+
 def global_states() -> list[bytes]:
     """Return the states of the global generators, which are equal as long as nothing is drawn."""
-    import random
 
     import torch
 

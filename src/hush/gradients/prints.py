@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextvars
 import functools
-import random
 import types
 import zlib
 from collections import deque
@@ -14,6 +13,8 @@ from typing import Any
 import numpy
 import torch
 from torch import Tensor, nn
+
+from hush.rng import is_generator, put_back, state_of
 
 SMALL = 1 << 16  # numbers of a tensor in an attribute, up to which its values are kept
 CODE = (type, types.ModuleType, types.BuiltinFunctionType, types.FunctionType, types.MethodType, property)
@@ -55,7 +56,7 @@ class Printer:
         identity = 0 if self.exact else id(value)
         if isinstance(value, numpy.ndarray | numpy.generic):
             return identity, value.shape, self._array(value, depth)
-        if isinstance(value, numpy.random.Generator | random.Random | numpy.random.RandomState):
+        if is_generator(value):
             return identity, id(value) if self._in_full else self._generator(value)
         if isinstance(value, contextvars.ContextVar):
             return identity, self.of(value.get(None), depth + 1)
@@ -108,12 +109,7 @@ class Printer:
         return value.tobytes()
 
     def _generator(self, value: Any) -> Any:
-        if isinstance(value, random.Random):
-            state: Any = value.getstate()
-        elif isinstance(value, numpy.random.RandomState):
-            state = value.get_state()
-        else:
-            state = value.bit_generator.state
+        state = state_of(value)
         if not self.exact:
             self.generators.append((value, state))
         return str(state)
@@ -126,12 +122,7 @@ class Printer:
         for array, copy in self.arrays:
             array[...] = copy
         for generator, state in self.generators:
-            if isinstance(generator, random.Random):
-                generator.setstate(state)
-            elif isinstance(generator, numpy.random.RandomState):
-                generator.set_state(state)
-            else:
-                generator.bit_generator.state = state
+            put_back(generator, state)
 
     def _keep(self, container: Any, copy: Any) -> None:
         self._seen.add(id(container))
