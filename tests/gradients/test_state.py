@@ -126,9 +126,35 @@ def ranks(x: Tensor) -> Tensor:
     return x * x.argsort(0).argsort(0)
 
 
+def view_multiplied(x: Tensor) -> Tensor:
+    x = x.clone()
+    x[:-1].mul_(x[-1:].clone())
+    return x
+
+
+def view_assigned(x: Tensor) -> Tensor:
+    x = x.clone()
+    x[:-1][:] = x[1:].clone()
+    return x
+
+
+def row_added(x: Tensor) -> Tensor:
+    x = x.clone()
+    x[0].add_(x[1].clone())
+    return x
+
+
+def rows_summed(x: Tensor) -> Tensor:
+    x = x.clone()
+    x[:-1].cumsum_(0)
+    return x
+
+
 @pytest.mark.filterwarnings("ignore:.*jit")
 @pytest.mark.parametrize("is_first", [False, True], ids=["behind the layer", "before the layer"])
-@pytest.mark.parametrize("mix", [item, round_trip, own_backward, hidden, ranks])
+@pytest.mark.parametrize(
+    "mix", [item, round_trip, own_backward, hidden, ranks, view_multiplied, view_assigned, row_added, rows_summed]
+)
 def test_the_tape_does_not_follow_what_mixes(mix: Callable[[Tensor], Tensor], is_first: bool) -> None:
     class Mixed(nn.Linear):
         def forward(self, x: Tensor) -> Tensor:

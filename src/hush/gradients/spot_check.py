@@ -146,9 +146,9 @@ def _judge(model: nn.Module, pairs: Sequence[tuple[Row, Row]], is_half: bool, me
 
 
 def _excess(model: nn.Module, together: Row, alone: Row, *, is_half: bool) -> tuple[float, str]:
-    """Return by how many times the tolerance two gradients differ, and where most."""
+    """Return by how many times the tolerance two gradients differ, and where most; the first one is used up."""
     lengths = {name: float(torch.linalg.vector_norm(value)) for name, value in alone.items()}
-    gaps = {name: float(torch.linalg.vector_norm(together[name] - value)) for name, value in alone.items()}
+    gaps = {name: float(torch.linalg.vector_norm(_difference(together[name], value))) for name, value in alone.items()}
     total = math.hypot(*lengths.values())
     if not math.isfinite(total + sum(gaps.values())):
         return 0.0, ""  # counts as zero in the sum, wherever it is computed
@@ -158,6 +158,11 @@ def _excess(model: nn.Module, together: Row, alone: Row, *, is_half: bool) -> tu
         share, least = _COARSE if is_half else _TOLERANCE.get(kinds[name], _COARSE)
         worst = max(worst, (gap / (share * lengths[name] + least * total + 1e-30), name))
     return worst
+
+
+def _difference(one: Tensor, other: Tensor) -> Tensor:
+    """Return the difference in the memory of the first, where that is possible: gradients can be large."""
+    return one.sub_(other) if one.is_contiguous() else one - other
 
 
 # --- randomness ------------------------------------------------------------------------------------------------------
