@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
 
 from hush import Rng
 from hush.errors import InvalidValue, NotIsolated
 from hush.sampling import draws
 from hush.training import Lot, TrainingPlan
+from hush.training.collation import Alone, Collation, Loaded
 from hush.training.feed import People
 from hush.training.guards import CheckedAugmentation
 
@@ -208,6 +209,82 @@ def test_an_augmentation_that_keeps_rows_is_refused_and_one_that_counts_calls_is
     for augment in (keeps, adds_up):
         with pytest.raises(NotIsolated, match="augment"):
             CheckedAugmentation(augment)(batch)
+
+
+class RunningMean(nn.Module):
+    """Subtracts the mean of the batch before, which it keeps in a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(4))
+
+    def forward(self, rows: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        earlier = self.mean.clone()
+        self.mean.data.copy_(rows[0].mean(0))
+        return rows[0] - earlier, rows[1]
+
+
+def test_an_augmentation_whose_module_keeps_rows_is_refused() -> None:
+    batch = (torch.rand(6, 4), torch.arange(6))
+    with pytest.raises(NotIsolated, match="mean"):
+        CheckedAugmentation(RunningMean())((batch[0][:1], batch[1][:1]))
+
+
+def test_an_augmentation_that_says_something_of_the_batch_is_refused() -> None:
+    batch = (torch.rand(6, 4), torch.arange(6))
+    CheckedAugmentation(lambda rows: (*rows, 0.5))(batch)
+    with pytest.raises(NotIsolated, match="augment"):
+        CheckedAugmentation(lambda rows: (*rows, float(rows[0].max())))(batch)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_an_augmentation_that_one_row_turns_is_refused_whichever_half_it_is_in(seed: int) -> None:
+    torch.manual_seed(seed)
+    x = torch.rand(6, 4)
+    checked = CheckedAugmentation(lambda rows: (-rows[0] if bool((rows[0] > 5).any()) else rows[0], rows[1]))
+    checked((x, torch.arange(6)))
+    x[seed % 6, 1] = 9.0
+    with pytest.raises(NotIsolated, match="augment"):
+        checked((x, torch.arange(6)))
+
+
+def collated(items: list[Any]) -> tuple[Tensor, Tensor]:
+    x, y = torch.stack([x for x, _ in items]), torch.stack([y for _, y in items])
+    return (-x if bool((x > 5).any()) else x), y
+
+
+def test_a_row_that_is_not_as_in_its_batch_is_compared_though_no_check_was_due() -> None:
+    items = [(torch.rand(4), torch.tensor(number)) for number in range(6)]
+    collate = Collation(collated, keeps_order=False)
+    look = Alone([2], is_due=False)
+    assert isinstance(collate([*items, look]), tuple)  # as in the batch: nothing to compare
+    items[4][0][1] = 9.0
+    found = collate([*items, look])
+    assert isinstance(found, Loaded)
+    assert found.rows == [2]
+    ((alone, within),) = found.pairs
+    assert torch.equal(alone[0], -within[0])
+
+
+def test_what_is_always_different_is_compared_a_few_times_and_at_records() -> None:
+    def padded_to_longest(items: list[Any]) -> tuple[Tensor, Tensor]:
+        return torch.nn.utils.rnn.pad_sequence(items, batch_first=True), torch.zeros(len(items))
+
+    collate, kinds = Collation(padded_to_longest, keeps_order=False), []
+    for longest in (5, 5, 5, 5, 5, 5, 5, 5, 4, 9, 9, 9):
+        kinds.append(isinstance(collate([torch.ones(2), torch.ones(longest), Alone([0], is_due=False)]), Loaded))
+    assert kinds == [True] * 6 + [False, False, True, True, False, False]
+
+
+def test_a_collation_that_sorts_is_found_again_but_not_where_people_are_told_apart_by_places() -> None:
+    items = [(torch.rand(4), torch.tensor(number)) for number in range(6)]
+
+    def backwards(items: list[Any]) -> tuple[Tensor, Tensor]:
+        return torch.stack([x for x, _ in items[::-1]]), torch.stack([y for _, y in items[::-1]])
+
+    assert isinstance(Collation(backwards, keeps_order=False)([*items, Alone([1], is_due=False)]), tuple)
+    with pytest.raises(NotIsolated, match="order"):
+        Collation(backwards, keeps_order=True)([*items, Alone([1], is_due=False)])
 
 
 class Together(Items):
