@@ -117,6 +117,8 @@ class Collation:
         if not isinstance(items[-1], Alone):
             return self._collate(items)
         look = items.pop()
+        if self._is_random and not look.is_due:  # a row alone is another one each time
+            return self._collate(items)
         copies = [copy.deepcopy(items[place]) for place in look.places]
         again = [copy.deepcopy(item) for item in copies]
         others = [copy.deepcopy(items[place]) for place in _others(look.places[0], len(items))] if look.is_due else []
