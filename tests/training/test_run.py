@@ -14,10 +14,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from hush import Ledger
-from hush.errors import InvalidValue, LedgerTampered, UnreadableFile
+from hush import Ledger, events
+from hush.errors import InvalidValue, LedgerTampered, TrainedBefore, UnreadableFile
 from hush.training import AdaptiveClipping, Run, TrainingPlan, fit
 from hush.training.files import pack, remove_scratch, unpack
+from hush.training.progress import Progress
 
 Make = Callable[..., TrainingPlan]
 
@@ -88,6 +89,52 @@ def test_saving_twice_is_fine_and_another_run_is_not_overwritten(
     other = fit(make_plan(steps=1), model, data, loss_fn=loss_fn, optimizer=optimizer)
     with pytest.raises(InvalidValue, match="another run"):
         other.save(tmp_path)
+
+
+def test_a_ledger_in_the_folder_is_never_replaced(run: Run, tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger.db")
+    ledger.account("team").charge(events.PureDP(epsilon=0.5), note="of a colleague")
+    before = (tmp_path / "ledger.db").read_bytes()
+    with pytest.raises(InvalidValue, match="charges that are not this run's"):
+        run.save(tmp_path)
+    assert (tmp_path / "ledger.db").read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["ledger.db"]
+
+
+def test_a_file_that_is_no_ledger_is_never_replaced(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "ledger.db").write_text("something else")
+    with pytest.raises(InvalidValue, match=r"ledger\.db"):
+        run.save(tmp_path)
+    assert (tmp_path / "ledger.db").read_text() == "something else"
+
+
+def test_an_interrupted_run_is_never_overwritten(
+    run: Run, make_plan: Make, model: nn.Module, data: TensorDataset, tmp_path: Path
+) -> None:
+    def stop(progress: Progress) -> None:
+        if progress.step == 4:
+            raise KeyboardInterrupt
+
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(KeyboardInterrupt), pytest.warns(TrainedBefore):
+        fit(
+            make_plan(), model, data, loss_fn=loss_fn, optimizer=optimizer, folder=tmp_path, callbacks=[stop],
+            checkpoint_every=2,
+        )  # fmt: skip
+    before = Ledger(tmp_path / "ledger.db").verify()
+    with pytest.raises(InvalidValue, match="interrupted"):
+        run.save(tmp_path)
+    (tmp_path / "checkpoint.safetensors").unlink()
+    with pytest.raises(InvalidValue, match="charges that are not this run's"):
+        run.save(tmp_path)
+    assert Ledger(tmp_path / "ledger.db").verify() == before
+
+
+def test_an_older_copy_of_the_runs_own_ledger_is_brought_up_to_date(run: Run, tmp_path: Path) -> None:
+    run.save(tmp_path)
+    run.ledger.account(run.account).charge(events.PureDP(epsilon=0.0), note="later")
+    run.save(tmp_path)
+    assert Ledger(tmp_path / "ledger.db").verify() == run.ledger.verify()
 
 
 def test_an_edited_guarantee_is_refused(run: Run, tmp_path: Path) -> None:

@@ -24,11 +24,12 @@ from hush.errors import HushError, InvalidValue, UnreadableFile
 from hush.ledger import Ledger
 from hush.ledger.noted import charged_event
 from hush.privacy import Evidence, Guarantee
-from hush.training import plan_text
+from hush.training import checkpoint, plan_text
 from hush.training.books import LEDGER_FILE
+from hush.training.checkpoint import CHECKPOINT_FILE
 from hush.training.costs import cost
 from hush.training.earlier import Earlier, remember
-from hush.training.files import load_weights, read_tensors, write_tensors, write_text
+from hush.training.files import load_weights, read_tensors, replaced, write_tensors, write_text
 from hush.training.history import History
 from hush.training.plan import TrainingPlan
 
@@ -91,12 +92,17 @@ class Run:
         remember(dict(model.named_parameters()), record)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the run into a folder; `run.json` comes last, so a folder that has it is whole."""
+        """Write the run into a folder; `run.json` comes last, so a folder that has it is whole.
+
+        Raises:
+            InvalidValue: The folder holds another run, finished or not, or a ledger with charges that are not this
+                run's. Nothing was written.
+        """
         if self.is_copy:
             return
         folder = Path(path)
         folder.mkdir(parents=True, exist_ok=True)
-        _check_free(folder, self.note)
+        _check_free(folder, self)
         facts = self.to_dict()
         write_tensors(folder / MODEL_FILE, self.weights, {"note": self.note, _digest.RUN: _digest.of_facts(facts)})
         facts[_digest.WEIGHTS] = _digest.of_file(folder / MODEL_FILE)
@@ -178,21 +184,29 @@ def _from_dict(folder: Path, data: dict[str, Any]) -> Run:
     )
 
 
-def _check_free(folder: Path, note: str) -> None:
-    if (folder / RUN_FILE).exists() and _read_json(folder / RUN_FILE).get("note") != note:
+def _check_free(folder: Path, run: Run) -> None:
+    """Refuse a folder that holds the record of anything else: a run, one that was interrupted, or a ledger."""
+    if (folder / RUN_FILE).exists() and _read_json(folder / RUN_FILE).get("note") != run.note:
         raise InvalidValue(f"{folder} holds another run; choose another folder.")
+    if (folder / CHECKPOINT_FILE).exists() and checkpoint.read(folder / CHECKPOINT_FILE).run != run.note:
+        raise InvalidValue(f"{folder} holds a run that was interrupted; go on with it, or choose another folder.")
+    target = folder / LEDGER_FILE
+    if target.exists() and run.own_ledger is not None and not target.samefile(run.own_ledger):
+        try:
+            run.ledger.verify(Ledger.open(target, create=False).verify().heads)
+        except HushError:
+            raise InvalidValue(
+                f"{folder} holds a {LEDGER_FILE} with charges that are not this run's; choose another folder."
+            ) from None
 
 
 def _copy_ledger(ledger: Ledger, source: Path, target: Path) -> None:
-    if target.exists():
-        if not target.samefile(source):
-            target.unlink()
-        else:
-            return
-    with tempfile.TemporaryDirectory(prefix="hush-") as scratch:
-        export = Path(scratch) / "ledger.jsonl"
+    if target.exists() and target.samefile(source):
+        return
+    with tempfile.TemporaryDirectory(prefix="hush-") as folder, replaced(target) as scratch:
+        export = Path(folder) / "ledger.jsonl"
         ledger.export_jsonl(export)
-        Ledger.import_jsonl(export, target)
+        Ledger.import_jsonl(export, scratch)
 
 
 def _read_json(path: Path) -> dict[str, Any]:
