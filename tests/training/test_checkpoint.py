@@ -119,6 +119,27 @@ def test_resumed_steps_have_fresh_noise(
     assert not any(torch.equal(a, b) for place, a in enumerate(drawn) for b in drawn[:place])
 
 
+@pytest.mark.parametrize(
+    ("first", "then", "said"),
+    [
+        (None, None, "operating-system entropy"),
+        (3, 3, "seed 3"),
+        (3, None, "seed 3, then operating-system entropy"),
+        (None, 3, "operating-system entropy, then seed 3"),
+    ],
+)
+def test_a_run_says_where_the_randomness_of_each_part_came_from(
+    make_plan: Make, data: TensorDataset, tmp_path: Path, first: int | None, then: int | None, said: str
+) -> None:
+    def source(seed: int | None) -> Rng | None:
+        return None if seed is None else Rng.from_seed(seed)
+
+    crashed(make_plan(), data, tmp_path, rng=source(first))
+    run = go(make_plan(), data, tmp_path, rng=source(then))
+    assert run.randomness == Run.load(tmp_path).randomness == said
+    assert any("from a seed" in note for note in run.notes) == ("seed" in said)
+
+
 def test_a_budget_that_does_not_hold_the_repeat_ends_the_run_early(data: TensorDataset, tmp_path: Path) -> None:
     budget = Budget(epsilon=3.0, delta=1e-5)
     plan = TrainingPlan.for_budget(budget, sampling_prob=0.1, expected_batch_size=20, steps=12, clip_norm=1.0)

@@ -43,6 +43,10 @@ class Trainee:
     clip_norm: ClipNorm
     history: History
     step: int = 0
+    sources: tuple[str, ...] = ()  # where noise and sampling came from, one for each part of the run
+
+
+_UNRECORDED = ("a source that was not recorded",)
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,7 @@ class Checkpoint:
     identity: Identity
     packed: dict[str, Any]
     tensors: dict[str, Tensor]
+    sources: tuple[str, ...] = _UNRECORDED
 
 
 def identity_of(
@@ -114,19 +119,20 @@ def write(path: Path, trainee: Trainee, identity: Identity, *, run: str, head: s
         "clip norm": trainee.clip_norm.value if trainee.clip_norm.value < float("inf") else None,
     }
     content = {"format": FORMAT, "step": trainee.step, "run": run, "head": head, "identity": identity, "packed": packed}
+    content["sources"] = trainee.sources
     whole = gathered(tensors, team)
     team.by_first(lambda: write_tensors(path, whole, {"hush": json.dumps(content)}))
 
 
 def shared(saved: Checkpoint | None, trainee: Trainee, team: Team) -> Checkpoint | None:
     """The first process's checkpoint for all, each with its part of what is sharded."""
-    facts: Any = team.by_first(lambda: None if saved is None else [saved.step, saved.run, saved.packed])
+    facts: Any = team.by_first(lambda: None if saved is None else [saved.step, saved.run, saved.packed, saved.sources])
     if facts is None:
         return None
-    step, run, packed = facts
+    step, run, packed, sources = facts
     like = _likenesses(trainee)
     tensors = {name: like(name, value) for name, value in team.tensors(None if saved is None else saved.tensors)}
-    return Checkpoint(step=step, run=run, head="", identity={}, packed=packed, tensors=tensors)
+    return Checkpoint(step=step, run=run, head="", identity={}, packed=packed, tensors=tensors, sources=tuple(sources))
 
 
 def _likenesses(trainee: Trainee) -> Callable[[str, Tensor], Tensor]:
@@ -151,7 +157,8 @@ def read(path: Path) -> Checkpoint:
         content = json.loads(metadata["hush"])
         if content.pop("format") != FORMAT:
             raise UnreadableFile(f"{path.name} has another format than this Hush reads ({FORMAT}).")
-        return Checkpoint(tensors=tensors, **content)
+        sources = tuple(str(source)[:100] for source in content.pop("sources", _UNRECORDED))
+        return Checkpoint(tensors=tensors, sources=sources, **content)
     except (KeyError, ValueError, TypeError, AttributeError) as error:
         if isinstance(error, UnreadableFile):
             raise
@@ -203,3 +210,5 @@ def restore(trainee: Trainee, checkpoint: Checkpoint) -> None:
         trainee.clip_norm.value = float(checkpoint.packed["clip norm"])
     trainee.history = History.from_tensors(under("history/"))
     trainee.step = checkpoint.step
+    before = checkpoint.sources
+    trainee.sources = before if before[-1:] == trainee.sources else (*before, *trainee.sources)

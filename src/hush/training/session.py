@@ -166,7 +166,9 @@ class Session:
             memory_limit=setup.memory_limit,
         )
         average = Average(setup.model, plan.average, plan.average_decay)
-        return private, Trainee(setup.model, setup.optimizer, setup.scheduler, average, private.clip_norm, History())
+        trainee = Trainee(setup.model, setup.optimizer, setup.scheduler, average, private.clip_norm, History())
+        trainee.sources = (self._rng.label if setup.rng is None else setup.rng.label,)
+        return private, trainee
 
     def run(self) -> Run:
         """Take the steps and give the run."""
@@ -241,7 +243,7 @@ class Session:
             weights={name: value.detach().clone() for name, value in weights.items()},
             history=trainee.history,
             notes=self._notes(),
-            randomness=self._rng.label if setup.rng is None else setup.rng.label,
+            randomness=", then ".join(trainee.sources),
             own_ledger=books.own,
             keep=books.scratch,
             audit=self._watched.result(guarantee),
@@ -255,8 +257,12 @@ class Session:
     def _notes(self) -> tuple[str, ...]:
         notes = [self._stopped] if self._stopped else []
         notes += self._private.notes()
-        if not self._rng.is_secret:
-            notes.append("noise and sampling come from a seed: whoever knows it can take the noise away.")
+        sources = self._trainee.sources
+        if any(source.startswith("seed") for source in sources):
+            part = "" if len(sources) == 1 else " in a part of the run"
+            notes.append(f"noise and sampling come from a seed{part}: whoever knows it can take the noise away.")
+        if len(sources) > 1:
+            notes.append(f"noise and sampling come from {', then '.join(sources)}.")
         if self._plan.unit == "person":
             notes.append("the guarantee is for a person with all their examples.")
         return tuple(notes)
